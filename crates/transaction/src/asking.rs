@@ -133,11 +133,11 @@ impl<'a> Asking<'a> {
     /// Blocks that a new root takes in the trees that tell of roots: for each item a path, and a leaf that
     /// splits; for each tree a level that comes on top.
     fn blocks_of_new_root(&self) -> u64 {
-        let fixed = &self.engine.fixed;
+        let fixed = self.engine.trees.fixed();
         let blocks = |root: &Root, items: u64| (u64::from(root.pointer().level.0) + 2) * items + 1;
         let of_tree =
             |tree: &Option<Arc<OpenTree>>, items| tree.as_ref().map_or(0, |tree| blocks(tree.root(), items));
-        blocks(self.engine.forest.root_tree(), SNAPSHOT_ROOT_ITEMS)
+        blocks(self.engine.trees.root_tree(), SNAPSHOT_ROOT_ITEMS)
             + of_tree(&fixed.uuid, SNAPSHOT_UUIDS)
             + of_tree(&fixed.quota, SNAPSHOT_QUOTA_ITEMS)
     }
@@ -154,7 +154,7 @@ impl<'a> Asking<'a> {
         self.counted_or_measured(tree.id(), counted, keys.len(), || {
             // No generation's block is the transaction's own, once the tree is copied.
             let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, SNAPSHOT_NAME_BYTES)).collect();
-            let measured = self.engine.forest.trees().measure(
+            let measured = self.engine.trees.store().measure(
                 tree.root(),
                 NO_GENERATION,
                 NO_GENERATION,

@@ -21,7 +21,7 @@ impl Drain<'_> {
             any = true;
             for (logical, chunk) in &new {
                 let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-                self.handle.editor.put(&self.engine.chunk_tree, key, &chunk.encode())?;
+                self.handle.editor.put(self.engine.trees.chunk(), key, &chunk.encode())?;
                 for stripe in &chunk.stripes {
                     let extent = DeviceExtent {
                         chunk_tree: RootId::CHUNK_TREE,
@@ -31,10 +31,9 @@ impl Drain<'_> {
                         chunk_tree_uuid: self.engine.chunks.chunk_tree_uuid(),
                     };
                     let key = DeviceExtent::key(stripe.device, stripe.physical);
-                    self.handle.editor.put(self.engine.fixed.device.root(), key, &extent.encode())?;
+                    self.handle.editor.put(self.engine.trees.fixed().device.root(), key, &extent.encode())?;
                 }
-                if let Some(free_space) = &self.engine.fixed.free_space {
-                    let tree = self.engine.free_space_tree(free_space);
+                if let Some(tree) = self.engine.trees.free_space_tree() {
                     tree.add_group(
                         &mut self.handle.editor,
                         GroupRange { start: *logical, length: chunk.length },
@@ -49,7 +48,11 @@ impl Drain<'_> {
     fn write_device_items(&mut self) -> Result<(), EngineError> {
         let items: Vec<DeviceItem> = self.engine.device_items.lock().clone();
         for item in items {
-            self.handle.editor.put(&self.engine.chunk_tree, DeviceItem::key(item.device), &item.encode())?;
+            self.handle.editor.put(
+                self.engine.trees.chunk(),
+                DeviceItem::key(item.device),
+                &item.encode(),
+            )?;
         }
         Ok(())
     }
@@ -70,24 +73,24 @@ impl Drain<'_> {
             let logical = group.range.start;
             // References of the transaction, which is about to be committed, are still to be written.
             let waiting = self.engine.queues.queued()
-                + self.engine.queues.awaited(self.engine.forest.may_share_blocks());
-            if self.engine.has_space_cache(logical)?
+                + self.engine.queues.awaited(self.engine.trees.forest().may_share_blocks());
+            if self.engine.trees.has_space_cache(logical)?
                 || !self.engine.space.close_idle(logical, waiting, self.engine.system_bytes())
             {
                 continue;
             }
             let Some(chunk) = self.engine.volume.chunks().get(logical) else { continue };
-            if let Some(free_space) = &self.engine.fixed.free_space {
-                let tree = self.engine.free_space_tree(free_space);
+            if let Some(tree) = self.engine.trees.free_space_tree() {
                 tree.remove_group(&mut self.handle.editor, group.range)?;
             }
-            self.handle
-                .editor
-                .remove(self.engine.fixed.groups.root(), BlockGroupItem::key(logical, group.range.length))?;
+            self.handle.editor.remove(
+                self.engine.trees.fixed().groups.root(),
+                BlockGroupItem::key(logical, group.range.length),
+            )?;
             let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
             for stripe in &chunk.chunk.stripes {
                 self.handle.editor.remove(
-                    self.engine.fixed.device.root(),
+                    self.engine.trees.fixed().device.root(),
                     DeviceExtent::key(stripe.device, stripe.physical),
                 )?;
                 for item in
@@ -97,7 +100,7 @@ impl Drain<'_> {
                 }
             }
             let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-            self.handle.editor.remove(&self.engine.chunk_tree, key)?;
+            self.handle.editor.remove(self.engine.trees.chunk(), key)?;
             self.engine.space.remove_group(logical);
             self.engine.chunks.note_removed(logical);
             self.engine.metrics.chunks_removed.increment();

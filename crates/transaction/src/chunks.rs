@@ -5,7 +5,7 @@
 //! of another content is made, system space for the chunk tree's own copies is made sure of.
 
 use vlinder_format::chunk::{Chunk, STRIPE_LENGTH, Stripe};
-use vlinder_format::{ItemType, Key, Logical, ObjectId, RootId, Uuid};
+use vlinder_format::{RootId, Uuid};
 
 use crate::EngineError;
 use crate::engine::Engine;
@@ -162,23 +162,16 @@ impl Engine {
 
     /// Whether a commit would remove a chunk. It begins with that even where nothing else has changed.
     pub(crate) fn asks_to_remove_chunks(&self) -> bool {
-        let waiting = self.queues.waiting() + self.queues.awaited(self.forest.may_share_blocks());
+        let waiting = self.queues.waiting() + self.queues.awaited(self.trees.forest().may_share_blocks());
         // A group that stays must not ask for commits, one after the other.
         let has_one = self.space.removable_groups().iter().any(|group| {
             let start = group.range.start;
             self.space.may_remove(start, waiting, self.system_bytes())
-                && self.has_space_cache(start).is_ok_and(|has_cache| !has_cache)
+                && self.trees.has_space_cache(start).is_ok_and(|has_cache| !has_cache)
         });
         if has_one {
             self.running.mark_changed();
         }
         has_one
-    }
-
-    /// Whether there is a v1 space cache of a group. Its file and its head in the root tree would outlive the
-    /// group, and be taken for those of a later one at the same place; Linux removes all three together.
-    pub(crate) fn has_space_cache(&self, group: Logical) -> Result<bool, EngineError> {
-        let head = Key::new(ObjectId::FREE_SPACE, ItemType(0), group.0);
-        Ok(self.forest.trees().get(self.forest.root_tree(), &head)?.is_some())
     }
 }

@@ -218,7 +218,7 @@ impl<'a> Closing<'a> {
         engine.latch.check_writable()?;
         let is_unchanged = || {
             !is_wanted
-                && engine.forest.trees().dirty_bytes() == 0
+                && engine.trees.store().dirty_bytes() == 0
                 && engine.queues.is_empty()
                 && !engine.chunks.has_new()
         };
@@ -247,7 +247,7 @@ impl<'a> Critical<'a> {
             drain.mark_quotas()?;
             drain.remove_empty_chunks()?;
             // The superblock says one generation for itself and for the root tree's block.
-            drain.handle.editor.touch(engine.forest.root_tree())?;
+            drain.handle.editor.touch(engine.trees.root_tree())?;
             drain.run_to_fixpoint()?;
             price.check(&engine.metrics, drain.handle.editor.used_blocks());
             // Addresses held beyond need go back before the free-space tree is frozen; nothing on disk knows
@@ -258,7 +258,7 @@ impl<'a> Critical<'a> {
         engine.size_global_reserve();
         engine.space.gather_blocks();
         let superblock = self.make_superblock();
-        let blocks = engine.forest.trees().freeze(self.generation);
+        let blocks = engine.trees.store().freeze(self.generation);
         engine.end_log(self.generation)?;
         engine.space.pins().freeze_pinned();
         engine.queues.delayed().begin_transaction();
@@ -270,7 +270,7 @@ impl<'a> Critical<'a> {
     /// The superblock of this transaction.
     fn make_superblock(&self) -> Superblock {
         let engine = self.engine;
-        let (root, chunk) = (engine.forest.root_tree().pointer(), engine.chunk_tree.pointer());
+        let (root, chunk) = (engine.trees.root_tree().pointer(), engine.trees.chunk().pointer());
         assert_eq!(root.generation, self.generation, "the root tree was not copied by this transaction");
         let used = engine.space.used_bytes();
         let mut superblock = engine.superblock.lock();
@@ -284,7 +284,7 @@ impl<'a> Critical<'a> {
         superblock.bytes_used = used;
         // `cache_generation` stays: whatever a v1 space cache says of free space is out of date from now on,
         // and one whose generation is not the superblock's is cleared by Linux.
-        if engine.fixed.uuid.is_some() && uuid_tree_is_complete {
+        if engine.trees.fixed().uuid.is_some() && uuid_tree_is_complete {
             superblock.uuid_tree_generation = self.generation;
         }
         let backup = self.backup_root(&superblock);
@@ -298,17 +298,16 @@ impl<'a> Critical<'a> {
     /// Where the top-level subvolume lies, which need not be open; none if its item cannot be read, as Linux
     /// leaves it.
     fn top_level(&self) -> RootPointer {
-        if let Some(tree) = self.engine.forest.open_tree(RootId::FS_TREE) {
+        if let Some(tree) = self.engine.trees.forest().open_tree(RootId::FS_TREE) {
             return tree.root().pointer();
         }
-        let found =
-            find_root_item(self.engine.forest.trees(), self.engine.forest.root_tree(), RootId::FS_TREE);
+        let found = find_root_item(self.engine.trees.store(), self.engine.trees.root_tree(), RootId::FS_TREE);
         let item = found.ok().flatten().map(|(_, item)| item).unwrap_or_default();
         RootPointer { logical: item.address, generation: item.generation, level: item.level }
     }
 
     fn backup_root(&self, superblock: &Superblock) -> BackupRoot {
-        let fixed = &self.engine.fixed;
+        let fixed = self.engine.trees.fixed();
         let top_level = self.top_level();
         let pointer = |tree: &Arc<OpenTree>| tree.root().pointer();
         let (extent, device, checksum) =
@@ -357,9 +356,9 @@ impl<'a> Frozen<'a> {
         // Blocks go to places that were free in the last commit; in another program's they need not be.
         engine.volume.check_sole_writer()?;
         for addresses in unpublished.blocks.chunks(WRITE_BATCH_BLOCKS) {
-            let batch = engine.forest.trees().frozen(addresses);
+            let batch = engine.trees.store().frozen(addresses);
             let sealed = engine.seal_all(&batch)?;
-            engine.forest.trees().seal_frozen(&sealed);
+            engine.trees.store().seal_frozen(&sealed);
             let requests = sealed
                 .into_iter()
                 .map(|block| WriteRequest { logical: block.logical(), data: Data::Inside(block as _) })
@@ -380,7 +379,7 @@ impl Flushed<'_> {
         engine.volume.write_superblocks(superblock, device_items)?;
         engine.queues.delayed().forget_dropped();
         engine.blocks.set_generation(superblock.generation);
-        engine.forest.trees().thaw();
+        engine.trees.store().thaw();
         if engine.chunks.forget_removed() {
             engine.space.forget_unallocated();
         }

@@ -80,10 +80,10 @@ fn plant(engine: &Engine) -> Arc<OpenTree> {
 
 /// The leaf in which an item lies.
 fn leaf_of(engine: &Engine, tree: &OpenTree, key: &Key) -> Arc<Block> {
-    let mut block = engine.forest.trees().block(&WantedBlock::root(tree.root())).unwrap();
+    let mut block = engine.trees.store().block(&WantedBlock::root(tree.root())).unwrap();
     while !block.is_leaf() {
         let slot = block.child_slot(key);
-        block = engine.forest.trees().block(&WantedBlock::child(tree.id(), &block, slot)).unwrap();
+        block = engine.trees.store().block(&WantedBlock::child(tree.id(), &block, slot)).unwrap();
     }
     block
 }
@@ -114,7 +114,7 @@ fn a_leaf_below_a_shared_node_is_shared_though_it_has_one_reference() {
     let tree = plant(&engine);
     let key = key_of(EXTENTS / 2 + 1);
     let leaf = leaf_of(&engine, &tree, &key);
-    let sharing = engine.sharing_at(leaf.logical(), tree.id()).unwrap();
+    let sharing = engine.trees.sharing_at(leaf.logical(), tree.id(), &engine.queues).unwrap();
     assert_eq!((sharing.references, sharing.full_back_references), (1, false));
     assert_eq!(measured_copies(&engine, &tree, key).last(), Some(&leaf.logical()));
     let (further, left) = change(&engine, &tree, key);
@@ -143,7 +143,7 @@ fn a_leaf_that_its_tree_has_left_to_others_costs_its_last_user_two_changes_of_ea
     };
     let node_bytes = u64::from(engine.node_size());
     let by_node = Referrer::Root(tree.id());
-    while engine.sharing_at(leaf.logical(), tree.id()).unwrap().references > 1 {
+    while engine.trees.sharing_at(leaf.logical(), tree.id(), &engine.queues).unwrap().references > 1 {
         engine.queues.delayed().change(leaf.logical(), node_bytes, kind, by_node, -1, false);
     }
     assert_eq!(measured_copies(&engine, &tree, key), [leaf.logical()]);

@@ -152,7 +152,7 @@ mod tests {
         let taken = take_room(&engine);
 
         let first = Key::new(FILE, ItemType::EXTENT_DATA, 0);
-        let position = engine.forest.trees().get(tree.root(), &first).unwrap().unwrap();
+        let position = engine.trees.store().get(tree.root(), &first).unwrap().unwrap();
         let leaf = Arc::clone(position.leaf());
         let handle = engine.begin(Reservation::tree_deletion(STEP_LEAVES)).unwrap();
         let at_once = handle.editor.space.charge_reference_changes(&leaf, ReferenceMoves::Dropped);
@@ -167,7 +167,7 @@ mod tests {
         // What a power cut leaves after some of it is a leaf with holes, with which Linux goes on.
         engine.clean(2).unwrap();
         engine.commit().unwrap();
-        let rest = engine.forest.trees().get(tree.root(), &first).unwrap().unwrap();
+        let rest = engine.trees.store().get(tree.root(), &first).unwrap().unwrap();
         let (some, all) = (data_extents(rest.leaf()).count(), data_extents(&leaf).count());
         assert!(0 < some && some < all, "{some} of {all}");
         drop(rest);

@@ -5,8 +5,12 @@ use std::collections::VecDeque;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard};
 use vlinder_forest::OpenTree;
-use vlinder_format::{Block, Key, Level, RootId};
-use vlinder_space::Charge;
+use vlinder_format::{Block, ItemType, Key, Level, ObjectId, RootId};
+use vlinder_space::{Charge, Reservations};
+use vlinder_tree::Readahead;
+
+use crate::EngineError;
+use crate::system_trees::SystemTrees;
 
 /// Leaves that one step of a walk changes beside what it frees: two of the root tree, when the tree is done
 /// (root item and orphan item), and one of the tree itself (`dead_leaf.rs`). The UUIDs went with the name
@@ -80,6 +84,30 @@ impl DeadTrees {
     /// A tree comes behind the others.
     pub(crate) fn add(&self, tree: Arc<OpenTree>) {
         self.put_last(Walk { tree, frames: Vec::new(), started: false });
+    }
+
+    /// At opening: adds every tree that was deleted before, as the orphan items in the root tree tell.
+    pub(crate) fn find(
+        &self,
+        trees: &SystemTrees,
+        reservations: Reservations<'_>,
+    ) -> Result<(), EngineError> {
+        let first = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 0);
+        let mut cursor = trees.store().cursor(trees.root_tree(), &first, Readahead::None)?;
+        while let Some(key) = cursor.key()
+            && key.objectid == ObjectId::ORPHAN
+            && key.item_type == ItemType::ORPHAN_ITEM
+        {
+            match trees.tree(RootId(key.offset), reservations) {
+                Ok(tree) if tree.item().is_deleted() => self.add(tree),
+                // Linux leaves the item where its tree was freed and the power failed before the item was
+                // removed.
+                Ok(_) | Err(EngineError::NoSuchTree { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            cursor.advance()?;
+        }
+        Ok(())
     }
 
     /// Held while a thread walks.

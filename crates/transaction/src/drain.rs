@@ -110,10 +110,10 @@ impl<'a> Drain<'a> {
     /// Writes the counters of device errors that changed.
     pub(crate) fn write_statistics(&mut self) -> Result<(), EngineError> {
         for (device, statistics) in self.engine.volume.members().take_changed_statistics() {
-            let (tree, key) = (self.engine.fixed.device.root(), DeviceStatistics::key(device));
+            let (tree, key) = (self.engine.trees.fixed().device.root(), DeviceStatistics::key(device));
             let mut item = statistics.encode().to_vec();
             // Counters that later kernels add stay as they are.
-            if let Some(found) = self.engine.forest.trees().get(tree, &key)?
+            if let Some(found) = self.engine.trees.store().get(tree, &key)?
                 && let Ok((_, further)) = DeviceStatistics::decode(found.data())
             {
                 item.extend_from_slice(further);
@@ -157,7 +157,7 @@ impl<'a> Drain<'a> {
             }
             any = true;
             self.engine.metrics.heads_run.add(u64::try_from(heads.len()).unwrap_or(u64::MAX));
-            let (tree, generation) = (self.engine.extent_tree(), self.handle.generation());
+            let (tree, generation) = (self.engine.trees.extent_tree(), self.handle.generation());
             let mut changes = Vec::new();
             let mut effects = Vec::with_capacity(heads.len());
             for head in heads {
@@ -165,7 +165,7 @@ impl<'a> Drain<'a> {
                 changes.extend(edits);
                 effects.push((head, effect));
             }
-            self.handle.editor.change_items(self.engine.fixed.extent.root(), &changes)?;
+            self.handle.editor.change_items(self.engine.trees.fixed().extent.root(), &changes)?;
             self.account(&effects)?;
         }
     }
@@ -206,12 +206,11 @@ impl<'a> Drain<'a> {
             }
         }
         for (start, length) in gone {
-            self.engine.checksum_tree().remove(&mut self.handle.editor, Logical(start), length)?;
+            self.engine.trees.checksum_tree().remove(&mut self.handle.editor, Logical(start), length)?;
         }
-        let Some(free_space) = &self.engine.fixed.free_space else { return Ok(()) };
+        let Some(tree) = self.engine.trees.free_space_tree() else { return Ok(()) };
         // A group made in this round has no records yet.
         self.write_new_chunks()?;
-        let tree = self.engine.free_space_tree(free_space);
         for turn in turns {
             let Some(group) = self.engine.space.range_of(Logical(turn.start)) else { continue };
             tree.change(&mut self.handle.editor, group, turn.start, turn.length, turn.free)?;
@@ -276,7 +275,7 @@ impl<'a> Drain<'a> {
         probe!(block_groups_write_begin, groups.len());
         for part in groups.chunks(GROUPS_IN_BATCH) {
             let items: Vec<ItemChange> = part.iter().map(item).collect();
-            self.handle.editor.change_items(self.engine.fixed.groups.root(), &items)?;
+            self.handle.editor.change_items(self.engine.trees.fixed().groups.root(), &items)?;
         }
         self.engine.metrics.group_writes.add(u64::try_from(groups.len()).unwrap_or(u64::MAX));
         self.engine.space.wrote_groups(groups);
@@ -287,11 +286,11 @@ impl<'a> Drain<'a> {
     /// Writes the root items of trees whose root block moved, or whose item was changed.
     fn write_roots(&mut self) -> Result<bool, EngineError> {
         let mut any = false;
-        for tree in self.engine.forest.open_trees() {
+        for tree in self.engine.trees.forest().open_trees() {
             let balance = self.engine.block_balance.of(tree.id());
             let Some(item) = tree.take_item_to_write(self.handle.generation(), balance) else { continue };
             self.engine.block_balance.settle(tree.id());
-            self.handle.editor.put(self.engine.forest.root_tree(), tree.item_key(), &item.encode())?;
+            self.handle.editor.put(self.engine.trees.root_tree(), tree.item_key(), &item.encode())?;
             any = true;
         }
         Ok(any)

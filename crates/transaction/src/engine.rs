@@ -12,7 +12,8 @@ use vlinder_format::features::IncompatFeatures;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, Key, RootId};
 use vlinder_tree::bootstrap::Leniency;
-use vlinder_tree::{Root, TreeIdentity, VolumeBlocks};
+use vlinder_tree::lease::{CommitLease, LeaseObserver};
+use vlinder_tree::{Root, RootPointer, VolumeBlocks};
 use vlinder_volume::Volume;
 
 use crate::block_balance::BlockBalance;
@@ -21,14 +22,17 @@ use crate::commit_queues::CommitQueues;
 use crate::dead_trees::DeadTrees;
 use crate::freed_space::FreedSpace;
 use crate::fsync_log::LogWriter;
+use crate::group_loader::GroupLoader;
 use crate::latch::Latch;
 use crate::metrics::EngineMetrics;
 use crate::pending::PendingWindow;
 use crate::phase::RunningTransaction;
+use crate::subvolume_numbers::SubvolumeNumbers;
+use crate::system_trees::SystemTrees;
 use crate::troubles::Troubles;
 use crate::unpublished::Unpublished;
 use crate::{EngineError, Participant, ReadOnlyReason};
-use vlinder_forest::{Forest, OpenTree};
+use vlinder_forest::{Forest, OpenTree, find_root_item};
 use vlinder_space::SpaceManager;
 
 /// Mechanisms that are switched off, for measuring (`-o disable=`).
@@ -115,9 +119,7 @@ pub struct Engine {
     /// The superblock of the last commit, with what changed since in fields that no tree holds.
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) device_items: Mutex<Vec<DeviceItem>>,
-    pub(crate) chunk_tree: Arc<Root>,
-    pub(crate) forest: Forest,
-    pub(crate) fixed: FixedTrees,
+    pub(crate) trees: SystemTrees,
     pub(crate) space: SpaceManager,
     pub(crate) queues: CommitQueues,
     pub(crate) sharing_gate: Mutex<()>,
@@ -133,41 +135,15 @@ pub struct Engine {
     pub(crate) troubles: Troubles,
     pub(crate) latch: Latch,
     pub(crate) participants: Mutex<Vec<Weak<dyn Participant>>>,
-    pub(crate) next_subvolume: Mutex<u64>,
+    pub(crate) numbers: SubvolumeNumbers,
     /// Whether the groups' items were read; held by who reads them.
     pub(crate) has_groups: Mutex<bool>,
-}
-
-/// The trees that the engine itself uses.
-pub(crate) struct FixedTrees {
-    pub(crate) extent: Arc<OpenTree>,
-    pub(crate) device: Arc<OpenTree>,
-    pub(crate) checksum: Arc<OpenTree>,
-    pub(crate) uuid: Option<Arc<OpenTree>>,
-    /// Where quotas are on.
-    pub(crate) quota: Option<Arc<OpenTree>>,
-    pub(crate) free_space: Option<Arc<OpenTree>>,
-    /// The tree of group items: the extent tree, or with block-group-tree its own.
-    pub(crate) groups: Arc<OpenTree>,
-    /// Those of the above that can't be read, where that is allowed ([`Rescue::ignores_bad_roots`]). What
-    /// stands for them has no blocks; nothing that reads files asks it for items.
-    pub(crate) bad: Vec<RootId>,
-}
-
-/// The arithmetic of checksum items of a volume.
-pub(crate) fn checksum_geometry(volume: &Volume) -> ChecksumGeometry {
-    let geometry = volume.geometry();
-    ChecksumGeometry {
-        sector_size: geometry.sector_size,
-        checksum_size: u32::try_from(geometry.checksum_kind.size_bytes()).unwrap_or(u32::MAX),
-        node_size: geometry.node_size,
-    }
 }
 
 impl Engine {
     /// The trees of the running transaction.
     pub fn forest(&self) -> &Forest {
-        &self.forest
+        self.trees.forest()
     }
 
     /// The volume, for reading and writing data.
@@ -224,7 +200,7 @@ impl Engine {
 
     /// The arithmetic of checksum items.
     pub fn checksum_geometry(&self) -> ChecksumGeometry {
-        checksum_geometry(&self.volume)
+        self.trees.checksum_geometry()
     }
 
     /// Whether holes have no items.
@@ -255,30 +231,18 @@ impl Engine {
     /// # Errors
     /// [`EngineError::NoSuchTree`], or what reading its root item met.
     pub fn tree(&self, id: RootId) -> Result<Arc<OpenTree>, EngineError> {
-        let tree = match self.forest.open_tree(id) {
-            Some(tree) => tree,
-            None => self.open_tree(id)?,
-        };
-        self.space.reservations().note_levels(u64::from(tree.root().pointer().level.0) + 1);
-        Ok(tree)
-    }
-
-    fn open_tree(&self, id: RootId) -> Result<Arc<OpenTree>, EngineError> {
-        let tree = self.forest.tree(id)?;
-        // Before anything changes there. Two threads may both find it new: then the sum is a higher bound.
-        self.space.reservations().note_opened(self.blocks_of_files(std::slice::from_ref(&tree)));
-        Ok(tree)
+        self.trees.tree(id, self.space.reservations())
     }
 
     /// Whether a tree that reading files can do without is missing or has a root that can't be read
     /// ([`Rescue::ignores_bad_roots`]).
     pub fn is_bad_root(&self, id: RootId) -> bool {
-        self.fixed.bad.contains(&id)
+        self.trees.fixed().bad.contains(&id)
     }
 
     /// The chunk tree, for searches.
     pub fn chunk_tree(&self) -> &Arc<Root> {
-        &self.chunk_tree
+        self.trees.chunk()
     }
 
     /// The running transaction's generation.
@@ -299,7 +263,7 @@ impl Engine {
         if let Some(pending) = self.queues.pending().get(tree.id(), key) {
             return Ok(pending);
         }
-        Ok(self.forest.trees().get(tree.root(), key)?.map(|position| position.data().to_vec()))
+        Ok(self.trees.store().get(tree.root(), key)?.map(|position| position.data().to_vec()))
     }
 
     /// Items from `from` up to and without `to`, with what is pending of them, in order, at most `limit`.
@@ -319,7 +283,7 @@ impl Engine {
         let mut pending = PendingWindow::new(self.queues.pending(), tree.id(), from, to);
         let mut items = Vec::new();
         let mut cursor =
-            self.forest.trees().cursor(tree.root(), &from, vlinder_tree::Readahead::Forward(8))?;
+            self.trees.store().cursor(tree.root(), &from, vlinder_tree::Readahead::Forward(8))?;
         while items.len() < limit {
             let stored = cursor.item().filter(|(key, _)| *key < to).map(|(key, data)| (key, data.to_vec()));
             match (stored, pending.first_key()) {
@@ -345,6 +309,11 @@ impl Engine {
         Ok(items)
     }
 
+    /// What reads groups out of the trees.
+    pub(crate) fn group_loader(&self) -> GroupLoader<'_> {
+        GroupLoader::new(&self.trees, &self.space, &self.chunks)
+    }
+
     /// Items that changed outside a transaction: ordinary changes leave room for them, so that the next
     /// commit takes them. (It goes without those that find none.)
     pub fn await_items(&self, count: u64) {
@@ -356,12 +325,40 @@ impl Engine {
         self.queues.work().settle_awaited(count);
     }
 
-    pub(crate) fn skinny(&self) -> bool {
-        self.superblock.lock().incompat.has(IncompatFeatures::SKINNY_METADATA)
+    /// Commits, and leases the state that was published: it stays readable until the lease is dropped or
+    /// revoked. What was done before this call is in it.
+    ///
+    /// # Errors
+    /// What the commit met. A file system that is read-only leases what is on its devices.
+    pub fn lease(self: &Arc<Self>) -> Result<CommitLease, EngineError> {
+        match self.read_only_reason() {
+            None => drop(self.commit()?),
+            // What is published after such an error is not known.
+            Some(reason @ ReadOnlyReason::Error(_)) => return Err(EngineError::ReadOnly { reason }),
+            Some(_) => {}
+        }
+        // No commit is under way: nothing of what was published is freed yet.
+        let _committer = self.committer.lock();
+        let observer: Weak<Self> = Arc::downgrade(self);
+        Ok(self.freed.lease(self.volume.published_superblocks(), observer))
     }
 
-    pub(crate) fn identity(&self) -> TreeIdentity {
-        let fsid = self.superblock.lock().tree_block_uuid();
-        TreeIdentity { fsid, chunk_tree_uuid: self.chunks.chunk_tree_uuid() }
+    /// The root of a tree in a leased state, for searches in [`Engine::forest`].
+    ///
+    /// # Errors
+    /// [`EngineError::NoSuchTree`], what reading met, or that the lease was revoked.
+    pub fn leased_tree(&self, lease: &CommitLease, id: RootId) -> Result<Arc<Root>, EngineError> {
+        let found = lease.root_tree().map(|root| find_root_item(self.trees.store(), &root, id)).transpose();
+        // A state that was given up may look like anything.
+        lease.confirm()?;
+        let (_, item) = found?.flatten().ok_or(EngineError::NoSuchTree { root: id })?;
+        let pointer = RootPointer { logical: item.address, generation: item.generation, level: item.level };
+        Ok(Root::new(id, pointer, item.last_snapshot))
+    }
+}
+
+impl LeaseObserver for Engine {
+    fn lease_ended(&self) {
+        self.freed.release(self.space.pins());
     }
 }

@@ -12,7 +12,6 @@ use vlinder_tree::{Edit, Root};
 
 use crate::EngineError;
 use crate::change_kind::ChangeKind;
-use crate::checksums::ChecksumTree;
 use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::extents::delayed::ExtentKind;
@@ -103,7 +102,7 @@ impl Engine {
 
     /// Commits before the transaction outgrows the memory that it may take.
     fn relieve(&self) -> Result<(), EngineError> {
-        let blocks = self.forest.trees().dirty_bytes() > self.options.dirty_blocks_bytes();
+        let blocks = self.trees.store().dirty_bytes() > self.options.dirty_blocks_bytes();
         let items = self.queues.pending().bytes() > self.options.dirty_bytes / 4;
         let references = self.queues.delayed().len() > MOST_DELAYED_HEADS;
         if blocks || items || references { self.commit().map(drop) } else { Ok(()) }
@@ -111,7 +110,7 @@ impl Engine {
 
     fn editor(&self, generation: Generation, draw: Option<Draw>, promised: Charge) -> Editor<'_> {
         let space = HandleSpace::new(self, draw, promised);
-        Editor::new(self.forest.trees(), space, generation, self.identity())
+        Editor::new(self.trees.store(), space, generation, self.trees.identity())
     }
 
     /// The committer's handle: no other is open.
@@ -160,7 +159,7 @@ impl Handle<'_> {
     /// # Errors
     /// As [`vlinder_tree::Trees::edit`].
     pub fn edit_root_tree(&mut self, edits: &[Edit<'_>]) -> Result<(), EngineError> {
-        Ok(self.editor.edit(self.engine.forest.root_tree(), edits)?)
+        Ok(self.editor.edit(self.engine.trees.root_tree(), edits)?)
     }
 
     /// Makes sure of room for what items that will be pending at these keys take beyond their own leaves:
@@ -276,7 +275,7 @@ impl Handle<'_> {
         loop {
             match self.engine.space.take_data(least, most) {
                 Ok((logical, length)) => return Ok(DataExtent { logical, length }),
-                Err(Taken::Load(group)) => self.engine.load_group(group)?,
+                Err(Taken::Load(group)) => self.engine.group_loader().load(group)?,
                 Err(Taken::Chunk) => {
                     if self.engine.make_chunk(Purpose::Data)? {
                         continue;
@@ -346,7 +345,7 @@ impl Handle<'_> {
     /// What changing the checksum tree met.
     pub fn insert_checksums(&mut self, start: Logical, checksums: &[u8]) -> Result<(), EngineError> {
         let engine = self.engine;
-        Ok(engine.checksum_tree().insert(&mut self.editor, start, checksums)?)
+        Ok(engine.trees.checksum_tree().insert(&mut self.editor, start, checksums)?)
     }
 
     /// Removes the checksums of a range that will be written anew in place.
@@ -355,7 +354,7 @@ impl Handle<'_> {
     /// What changing the checksum tree met.
     pub fn remove_checksums(&mut self, start: Logical, length: u64) -> Result<(), EngineError> {
         let engine = self.engine;
-        Ok(engine.checksum_tree().remove(&mut self.editor, start, length)?)
+        Ok(engine.trees.checksum_tree().remove(&mut self.editor, start, length)?)
     }
 
     /// How often an extent of data is referenced by the running transaction or by the last durable commit;
@@ -373,7 +372,7 @@ impl Handle<'_> {
         offset: u64,
     ) -> Result<Option<u64>, EngineError> {
         let own = Referrer::File { root, inode, offset };
-        let stored = self.engine.extent_tree().references(logical)?.map(|(count, _)| count);
+        let stored = self.engine.trees.extent_tree().references(logical)?.map(|(count, _)| count);
         let delayed = self.engine.queues.delayed();
         let pending = delayed.head(logical).map(|head| head.net());
         let lost = delayed.lost_beside(logical, own);
@@ -391,13 +390,7 @@ impl Handle<'_> {
     /// # Errors
     /// [`EngineError::NoSubvolumeNumber`].
     pub fn new_subvolume_number(&mut self) -> Result<RootId, EngineError> {
-        let mut next = self.engine.next_subvolume.lock();
-        let id = RootId(*next);
-        if !id.is_subvolume() || id.0 >= 1 << 48 {
-            return Err(EngineError::NoSubvolumeNumber);
-        }
-        *next += 1;
-        Ok(id)
+        self.engine.numbers.take()
     }
 
     /// Makes an empty subvolume tree and its root item. Its root directory and its name are the caller's to
@@ -423,7 +416,7 @@ impl Handle<'_> {
         extension.creation_time = time;
         extension.change_time = time;
         let tree = OpenTree::made(Root::new(id, pointer, Generation(0)), RootItem::key(id, 0), item);
-        self.engine.forest.insert(&tree);
+        self.engine.trees.forest().insert(&tree);
         self.add_uuid(UuidKind::Own, uuid, id)?;
         self.add_quota_group(id)?;
         Ok(tree)
@@ -468,10 +461,6 @@ impl Engine {
             room,
             "there is no room for what waits for the commit; please report it"
         );
-    }
-
-    pub(crate) fn checksum_tree(&self) -> ChecksumTree<'_> {
-        ChecksumTree { root: self.fixed.checksum.root(), geometry: self.checksum_geometry() }
     }
 }
 

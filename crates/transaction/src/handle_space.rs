@@ -259,7 +259,7 @@ mod tests {
         let keys = (1000..1744).map(|number| Key::new(ObjectId(number), ItemType::INODE_ITEM, 0));
         let edits: Vec<Edit<'_>> = keys.map(|key| Edit::new(key, Change::Insert(&[0; 160]))).collect();
         handle.edit(&tree, &edits).unwrap();
-        let node = engine.forest.trees().block(&WantedBlock::root(tree.root())).unwrap();
+        let node = engine.trees.store().block(&WantedBlock::root(tree.root())).unwrap();
         let children = u64::try_from(node.len()).unwrap();
         assert!(children > 1);
         let space = HandleSpace::new(&engine, Some(Draw::Nothing), Charge::default());

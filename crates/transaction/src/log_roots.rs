@@ -70,7 +70,7 @@ impl Engine {
         let mut adoption = Adoption { engine: self, generation, log: FsyncLog::default() };
         adoption.pin_tree(&roots, |_, _| Ok(()))?;
         let first = Key::new(ObjectId(RootId::TREE_LOG.0), ItemType::ROOT_ITEM, 0);
-        let mut cursor = self.forest.trees().cursor(&roots, &first, Readahead::None)?;
+        let mut cursor = self.trees.store().cursor(&roots, &first, Readahead::None)?;
         while let Some((key, data)) = cursor.item()
             && key.objectid == first.objectid
             && key.item_type == ItemType::ROOT_ITEM
@@ -97,7 +97,7 @@ impl Engine {
         }
         let mut log = adoption.log;
         log.subvolumes.reverse();
-        self.find_deleted_trees()?;
+        self.dead_trees.find(&self.trees, self.space.reservations())?;
         self.latch.open();
         Ok(Some(log))
     }
@@ -127,7 +127,7 @@ impl Adoption<'_> {
                 return Err(Damage::new(fault, place).into());
             }
             self.pin_block(wanted.logical, place)?;
-            let block = self.engine.forest.trees().block(&wanted)?;
+            let block = self.engine.trees.store().block(&wanted)?;
             if block.is_leaf() {
                 each_leaf(self, &block)?;
             } else {
@@ -168,7 +168,7 @@ impl Adoption<'_> {
             let (start, length) = (range.address, range.disk_bytes);
             let stored = Key::new(ObjectId(start.0), ItemType::EXTENT_ITEM, length);
             let is_known = self.log.new_extents.get(&start) == Some(&length)
-                || self.engine.forest.trees().get(self.engine.fixed.extent.root(), &stored)?.is_some();
+                || self.engine.trees.store().get(self.engine.trees.fixed().extent.root(), &stored)?.is_some();
             if !is_known {
                 self.take(Purpose::Data, start, length, place)?;
                 self.log.new_extents.insert(start, length);
@@ -181,7 +181,7 @@ impl Adoption<'_> {
         loop {
             match self.engine.space.take_place(purpose, start, length) {
                 TakenPlace::Done => return Ok(()),
-                TakenPlace::Load(group) => self.engine.load_group(group)?,
+                TakenPlace::Load(group) => self.engine.group_loader().load(group)?,
                 TakenPlace::Wait => {}
                 TakenPlace::NotFree => {
                     let fault: Fault = LogFault::InUse { start, length }.into();

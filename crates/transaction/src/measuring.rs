@@ -131,13 +131,8 @@ impl<'a> Measuring<'a> {
         touches: &[Touch],
     ) -> Result<MeasuredTouches, TreeError> {
         let (generation, last_snapshot) = (self.engine.generation(), root.last_snapshot());
-        let measured = self.engine.forest.trees().measure(
-            root,
-            generation,
-            last_snapshot,
-            touches,
-            Precision::Leaves,
-        )?;
+        let measured =
+            self.engine.trees.store().measure(root, generation, last_snapshot, touches, Precision::Leaves)?;
         let mut found = MeasuredTouches {
             charge: Charge { blocks: measured.blocks(), ..Charge::default() },
             ..MeasuredTouches::default()
@@ -146,7 +141,11 @@ impl<'a> Measuring<'a> {
         for MaybeShared { block, parent } in &measured.shared {
             let inherited =
                 parent.is_some_and(|parent| effects.get(parent) == Some(&Some(CopyEffect::Added)));
-            let effect = self.engine.sharing_at(block.logical(), id)?.effect_of_copy(inherited);
+            let effect = self
+                .engine
+                .trees
+                .sharing_at(block.logical(), id, &self.engine.queues)?
+                .effect_of_copy(inherited);
             effects.push(effect);
             if let Some(effect) = effect {
                 found.charge += references_of(block, effect, &mut found.extents);
@@ -169,7 +168,7 @@ impl<'a> Measuring<'a> {
         });
         let generation = self.engine.generation();
         let measure = |root: &Arc<Root>, places: &[Touch], precision| {
-            self.engine.forest.trees().measure(root, generation, Generation(0), places, precision)
+            self.engine.trees.store().measure(root, generation, Generation(0), places, precision)
         };
         let places = extents.iter().map(|extent| touch_extent(extent, extent.growth_bytes));
         let places: Vec<Touch> = places.collect();
@@ -177,15 +176,15 @@ impl<'a> Measuring<'a> {
         let mut add = |measured: Measured| {
             charge += Charge { blocks: measured.blocks(), returned: measured.copies, ..Charge::default() };
         };
-        add(measure(self.engine.fixed.extent.root(), &places, Precision::Leaves)?);
+        add(measure(self.engine.trees.fixed().extent.root(), &places, Precision::Leaves)?);
         extents.retain(|extent| extent.moves_space);
-        if let Some(free_space) = &self.engine.fixed.free_space {
+        if let Some(free_space) = &self.engine.trees.fixed().free_space {
             let places = extents.iter().map(|extent| touch_extent(extent, MAX_SPACE_ITEM_BYTES));
             let places: Vec<Touch> = places.collect();
             add(measure(free_space.root(), &places, Precision::Leaves)?);
         }
         let checksums: Vec<Touch> = extents.iter().map(touch_checksums).collect();
-        add(measure(self.engine.fixed.checksum.root(), &checksums, Precision::Leaves)?);
+        add(measure(self.engine.trees.fixed().checksum.root(), &checksums, Precision::Leaves)?);
         Ok(charge)
     }
 

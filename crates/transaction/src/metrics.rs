@@ -11,6 +11,22 @@ pub(crate) struct Conversions {
     pub(crate) to_extents: Arc<Counter>,
 }
 
+impl Conversions {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let count = |name, help| registry.counter(name, help, Unit::Count);
+        Self {
+            to_bitmaps: count(
+                "free_space_tree.to_bitmaps",
+                "block groups whose free space came to be kept as bitmaps",
+            ),
+            to_extents: count(
+                "free_space_tree.to_extents",
+                "block groups whose free space came to be kept as extents again",
+            ),
+        }
+    }
+}
+
 /// Counters and histograms of the commit.
 pub(crate) struct EngineMetrics {
     pub(crate) commits: Arc<Counter>,
@@ -26,7 +42,6 @@ pub(crate) struct EngineMetrics {
     pub(crate) chunks_removed: Arc<Counter>,
     pub(crate) most_used: MostUsed,
     pub(crate) broken_promises: Arc<Counter>,
-    pub(crate) free_space_conversions: Conversions,
 }
 
 impl EngineMetrics {
@@ -56,16 +71,6 @@ impl EngineMetrics {
                 "space.broken_promises",
                 "times that there was less room than what waits for the commit may take: a mistake of this program",
             ),
-            free_space_conversions: Conversions {
-                to_bitmaps: count(
-                    "free_space_tree.to_bitmaps",
-                    "block groups whose free space came to be kept as bitmaps",
-                ),
-                to_extents: count(
-                    "free_space_tree.to_extents",
-                    "block groups whose free space came to be kept as extents again",
-                ),
-            },
         }
     }
 }

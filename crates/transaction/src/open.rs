@@ -3,14 +3,13 @@
 use std::cell::RefCell;
 
 use vlinder_base::sync::{Arc, Mutex};
-use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::device::DeviceItem;
 use vlinder_format::device_statistics::DeviceStatistics;
-use vlinder_format::features::CompatReadOnlyFeatures;
+use vlinder_format::features::{CompatReadOnlyFeatures, IncompatFeatures};
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Damage, DeviceId, ItemType, Key, ObjectId, RootId, Uuid};
 use vlinder_tree::bootstrap::{Bootstrap, ChunkReading, bootstrap};
-use vlinder_tree::{Readahead, Root, TreeMetrics, Trees, WantedBlock};
+use vlinder_tree::{Readahead, Root, TreeIdentity, TreeMetrics, Trees, WantedBlock};
 use vlinder_volume::{Opened, Volume, VolumeError};
 
 use crate::EngineError;
@@ -18,19 +17,19 @@ use crate::block_balance::BlockBalance;
 use crate::chunk_work::ChunkWork;
 use crate::commit_queues::CommitQueues;
 use crate::dead_trees::DeadTrees;
-use crate::engine::{Engine, EngineOptions, FixedTrees, Rescue, checksum_geometry};
+use crate::engine::{Engine, EngineOptions, Rescue};
 use crate::freed_space::FreedSpace;
 use crate::fsync_log::LogWriter;
 use crate::latch::Latch;
-use crate::metrics::EngineMetrics;
+use crate::metrics::{Conversions, EngineMetrics};
 use crate::phase::RunningTransaction;
 use crate::read_only::{
     reason_in_chunks, reason_in_devices, reason_in_log, reason_in_superblock, reason_in_trees,
 };
+use crate::subvolume_numbers::SubvolumeNumbers;
+use crate::system_trees::{FixedTrees, SystemTrees, checksum_geometry};
 use crate::troubles::Troubles;
 use vlinder_forest::{Forest, ForestError, OpenTree};
-use vlinder_space::Group;
-use vlinder_space::GroupRange;
 use vlinder_space::SpaceManager;
 
 impl Engine {
@@ -73,10 +72,15 @@ impl Engine {
         reason = reason.or_else(rest);
         let chunk_tree_uuid = trees_chunk_uuid(&trees, &chunk_tree).or_else(forgiven(may_be_bad))?;
         let registry = Arc::clone(&options.registry);
-        let next_subvolume = next_subvolume(&trees, &root_tree).or_else(forgiven(may_be_bad))?;
+        let highest = highest_subvolume(&trees, &root_tree).or_else(forgiven(may_be_bad))?;
+        let identity = TreeIdentity { fsid: superblock.tree_block_uuid(), chunk_tree_uuid };
+        let is_skinny = superblock.incompat.has(IncompatFeatures::SKINNY_METADATA);
+        let geometry = checksum_geometry(&volume);
+        let conversions = Conversions::new(&registry);
+        let trees = SystemTrees::new(forest, chunk_tree, fixed, identity, geometry, is_skinny, conversions);
         let engine = Arc::new(Self {
             space: SpaceManager::new(volume.geometry().node_size),
-            queues: CommitQueues::new(checksum_geometry(&volume), &registry),
+            queues: CommitQueues::new(geometry, &registry),
             chunks: ChunkWork::new(Arc::clone(&volume), chunk_tree_uuid),
             freed: FreedSpace::new(Arc::clone(&volume), options.discard, &registry),
             volume,
@@ -86,9 +90,7 @@ impl Engine {
             running: RunningTransaction::after(superblock.generation),
             superblock: Mutex::new(superblock),
             device_items: Mutex::new(device_items),
-            chunk_tree,
-            forest,
-            fixed,
+            trees,
             sharing_gate: Mutex::new(()),
             dead_trees: DeadTrees::default(),
             block_balance: BlockBalance::default(),
@@ -96,13 +98,13 @@ impl Engine {
             troubles: Troubles::default(),
             latch: Latch::new(reason),
             participants: Mutex::default(),
-            next_subvolume: Mutex::new(next_subvolume),
+            numbers: SubvolumeNumbers::after(highest),
             has_groups: Mutex::new(false),
             options,
         });
         engine.load(reading, may_be_bad)?;
         if engine.read_only_reason().is_none() {
-            engine.find_deleted_trees()?;
+            engine.dead_trees.find(&engine.trees, engine.space.reservations())?;
         }
         Ok(engine)
     }
@@ -112,7 +114,7 @@ impl Engine {
         self.load_statistics().or_else(forgiven(may_be_bad))?;
         if reading == ChunkReading::AsNeeded {
             // A root that can't be read is told of at once, as Linux does.
-            self.forest.trees().block(&WantedBlock::root(self.fixed.groups.root()))?;
+            self.trees.store().block(&WantedBlock::root(self.trees.fixed().groups.root()))?;
             return Ok(());
         }
         self.load_space().or_else(forgiven(may_be_bad))?;
@@ -120,61 +122,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads how much of each chunk is used, and with that all chunks, unless that was done. Who only reads
-    /// files does without.
+    /// Reads how much of each chunk is used, and with that all chunks, unless that was done. A file system
+    /// of which files are only read does without.
     pub(crate) fn load_space(&self) -> Result<(), EngineError> {
         let mut has_groups = self.has_groups.lock();
         if *has_groups {
             return Ok(());
         }
         self.volume.load_chunks()?;
-        let loaded = self.load_groups();
+        let loaded = self.group_loader().load_items(&self.volume, &self.latch);
         self.size_global_reserve();
         loaded?;
         *has_groups = true;
-        Ok(())
-    }
-
-    /// Reads every group's item. Without all of them the bytes in use cannot be counted, so nothing may be
-    /// written.
-    fn load_groups(&self) -> Result<(), EngineError> {
-        let root = self.fixed.groups.root();
-        // A tree of their own is walked; among all extents each is looked for.
-        let mut walk = match self.fixed.groups.id() {
-            RootId::BLOCK_GROUP_TREE => {
-                Some(self.forest.trees().cursor(root, &Key::MIN, Readahead::Forward(16))?)
-            }
-            _ => None,
-        };
-        for chunk in self.volume.chunks().snapshot() {
-            let range = GroupRange { start: chunk.logical, length: chunk.chunk.length };
-            let key = BlockGroupItem::key(range.start, range.length);
-            let found = match &mut walk {
-                Some(cursor) => {
-                    while cursor.key().is_some_and(|at| at < key) {
-                        if !cursor.advance_in_leaf() {
-                            cursor.seek(&key)?;
-                        }
-                    }
-                    cursor.position().filter(|position| position.key() == key).cloned()
-                }
-                None => self.forest.trees().get(root, &key)?,
-            };
-            let Some(found) = found else {
-                self.latch.note_missing_group(range.start);
-                continue;
-            };
-            let item = BlockGroupItem::decode(found.data())
-                .map_err(|fault| Damage::new(fault, found.place(self.fixed.groups.id())))?;
-            let excluded = self
-                .chunks
-                .excluded(range.start)
-                .iter()
-                .map(|hole| hole.end.0.saturating_sub(hole.start.0))
-                .sum();
-            let closed = !chunk.profile.is_writable() && !self.volume.keeps_writes_in_memory();
-            self.space.add_group(Group::existing(range, item.flags, item.used, excluded, closed));
-        }
         Ok(())
     }
 
@@ -189,8 +148,10 @@ impl Engine {
     /// Reads the devices' error counters.
     fn load_statistics(&self) -> Result<(), EngineError> {
         for member in self.volume.members() {
-            let Some(found) =
-                self.forest.trees().get(self.fixed.device.root(), &DeviceStatistics::key(member.id))?
+            let Some(found) = self
+                .trees
+                .store()
+                .get(self.trees.fixed().device.root(), &DeviceStatistics::key(member.id))?
             else {
                 continue;
             };
@@ -331,11 +292,10 @@ fn trees_chunk_uuid(trees: &Trees, chunk_tree: &Arc<Root>) -> Result<Uuid, Engin
     Ok(first.map_or(Uuid::NIL, |position| position.leaf().header().chunk_tree_uuid()))
 }
 
-/// The number after the highest subvolume's.
-fn next_subvolume(trees: &Trees, root_tree: &Arc<Root>) -> Result<u64, EngineError> {
+/// The highest number of a subvolume.
+fn highest_subvolume(trees: &Trees, root_tree: &Arc<Root>) -> Result<u64, EngineError> {
     let last = Key::new(ObjectId::LAST_FREE, ItemType(u8::MAX), u64::MAX);
-    let highest = trees.floor(root_tree, &last)?.map_or(0, |position| position.key().objectid.0);
-    Ok(highest.saturating_add(1).max(ObjectId::FIRST_FREE.0))
+    Ok(trees.floor(root_tree, &last)?.map_or(0, |position| position.key().objectid.0))
 }
 
 #[cfg(test)]
@@ -343,6 +303,7 @@ mod tests {
     use std::path::Path;
 
     use vlinder_device::{FileDevice, OpenOptions};
+    use vlinder_format::block_group::BlockGroupItem;
     use vlinder_format::device_replace::DeviceReplace;
     use vlinder_testkit::{Scratch, require};
     use vlinder_tree::{Change, Edit};
@@ -383,7 +344,7 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("replace");
         let image = image(&scratch);
-        let device = |engine: &Engine| Arc::clone(&engine.fixed.device);
+        let device = |engine: &Engine| Arc::clone(&engine.trees.fixed().device);
         let finished = DeviceReplace { state: 2, ..DeviceReplace::default() }.encode();
         let put = |item| Edit::new(DeviceReplace::KEY, Change::Put(item));
         assert_eq!(reason_after(&image, device, put(&finished)), "");
@@ -396,16 +357,15 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("backup");
         let image = image(&scratch);
-        let device = |engine: &Engine| Arc::clone(&engine.fixed.device);
+        let device = |engine: &Engine| Arc::clone(&engine.trees.fixed().device);
         let replace = DeviceReplace::default().encode();
         reason_after(&image, device, Edit::new(DeviceReplace::KEY, Change::Put(&replace)));
         let engine = open(&image);
         let superblock = engine.superblock.lock().clone();
         let newest = superblock.backup_roots.iter().max_by_key(|backup| backup.tree_root_generation).unwrap();
         assert_eq!(newest.tree_root, superblock.root);
-        let (_, item) = find_root_item(engine.forest.trees(), engine.forest.root_tree(), RootId::FS_TREE)
-            .unwrap()
-            .unwrap();
+        let (_, item) =
+            find_root_item(engine.trees.store(), engine.trees.root_tree(), RootId::FS_TREE).unwrap().unwrap();
         assert_eq!((newest.fs_root, newest.fs_root_generation), (item.address, item.generation));
     }
 
@@ -420,7 +380,7 @@ mod tests {
             item.total_bytes += 1 << 30;
             let mut handle = engine.begin(Reservation::items(1)).unwrap();
             let key = DeviceItem::key(item.device);
-            handle.editor.put(&engine.chunk_tree, key, &item.encode()).unwrap();
+            handle.editor.put(engine.trees.chunk(), key, &item.encode()).unwrap();
             handle.mark_changed();
             drop(handle);
             engine.commit().unwrap();
@@ -445,7 +405,7 @@ mod tests {
                 .find(|chunk| chunk.chunk.flags.has(vlinder_format::chunk::BlockGroupFlags::DATA));
             data.map(|chunk| BlockGroupItem::key(chunk.logical, chunk.chunk.length)).unwrap()
         };
-        let groups = |engine: &Engine| Arc::clone(&engine.fixed.groups);
+        let groups = |engine: &Engine| Arc::clone(&engine.trees.fixed().groups);
         let reason = reason_after(&image, groups, Edit::new(group, Change::Remove));
         assert!(reason.contains("no block group"), "{reason}");
         // A log that could be replayed does not hide that.

@@ -57,7 +57,7 @@ fn forge(image: &Path, logical: Logical, chunk: &Chunk) {
     let engine = write(image).unwrap();
     let mut handle = engine.begin(Reservation::items(1)).unwrap();
     let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-    handle.editor.put(&engine.chunk_tree, key, &chunk.encode()).unwrap();
+    handle.editor.put(engine.trees.chunk(), key, &chunk.encode()).unwrap();
     handle.mark_changed();
     drop(handle);
     engine.commit().unwrap();
@@ -191,7 +191,7 @@ fn each_tree_that_describes_space_is_reserved_for_once() {
         ("^free-space-tree", vec![extent, checksum]),
     ] {
         let engine = write(&new_image(&scratch, &["-R", features])).unwrap();
-        let trees: Vec<RootId> = engine.trees_of_space().map(|tree| tree.id()).collect();
+        let trees: Vec<RootId> = engine.trees.fixed().of_space().map(|tree| tree.id()).collect();
         assert_eq!(trees, expected, "{features}");
     }
 }

@@ -135,7 +135,7 @@ impl Engine {
             if draw > Draw::Margin {
                 Charge::default()
             } else {
-                self.queues.awaited(self.forest.may_share_blocks())
+                self.queues.awaited(self.trees.forest().may_share_blocks())
             }
         };
         let counted = || self.queues.waiting() + postponable();
@@ -164,7 +164,7 @@ impl Engine {
     /// next commit. A caller that hears no leaves the item as it was: a commit that found no space for it
     /// could not end.
     pub fn has_room_for_item(&self) -> bool {
-        let beside = self.queues.items_beside(1, self.forest.may_share_blocks());
+        let beside = self.queues.items_beside(1, self.trees.forest().may_share_blocks());
         let changes = Charge::leaves(1) + beside;
         let has_room = self.try_changes(changes, Draw::Nothing);
         if has_room {

@@ -13,7 +13,7 @@ impl Engine {
     /// # Errors
     /// What opening the extent tree met.
     pub fn extent_users<'a>(&'a self, _handle: Option<&Handle<'a>>) -> Result<ExtentUsers<'a>, ForestError> {
-        ExtentUsers::new(&self.forest, Some(self))
+        ExtentUsers::new(self.trees.forest(), Some(self))
     }
 
     /// The checksums of data, for look-ups.
@@ -21,7 +21,7 @@ impl Engine {
     /// # Errors
     /// What opening the checksum tree met.
     pub fn checksum_lookup(&self) -> Result<ChecksumLookup<'_>, ForestError> {
-        ChecksumLookup::new(&self.forest, self.checksum_geometry(), self.checksum_kind())
+        ChecksumLookup::new(self.trees.forest(), self.checksum_geometry(), self.checksum_kind())
     }
 }
 

@@ -101,7 +101,7 @@ impl PromisedSnapshot<'_> {
         let key = RootItem::key(id, generation.0);
         let root = Root::new(id, pointer, generation);
         let tree = OpenTree::made(root, key, item);
-        handle.engine.forest.insert(&tree);
+        handle.engine.trees.forest().insert(&tree);
         handle.add_uuid(UuidKind::Own, uuid, id)?;
         handle.add_quota_group(id)?;
         let received = item.received_uuid();

@@ -1,108 +1,19 @@
 //! The engine as the [`Space`] that trees grow in (the second of the four knots).
 
 use vlinder_base::sync::Mutex;
-use vlinder_format::extent::ExtentFlags;
 use vlinder_format::free_space::FreeSpaceFault;
-use vlinder_format::{Block, Damage, Generation, ItemType, Key, Logical, Place, RootId};
+use vlinder_format::{Block, Damage, Generation, Key, Logical, Place, RootId};
 use vlinder_tree::{ChildReferences, Sharing, Space, TreeError};
 
 use crate::EngineError;
 use crate::engine::Engine;
 use crate::extents::delayed::ExtentKind;
 use crate::extents::leaf_extents::data_extents;
-use crate::extents::tree::ExtentTree;
-use crate::free_space_tree::FreeSpaceTree;
-use crate::unwinding::Unfinished;
-use vlinder_forest::OpenTree;
 use vlinder_forest::Referrer;
 use vlinder_space::Purpose;
 use vlinder_space::Taken;
-use vlinder_space::{FreeRanges, GroupRange};
 
 impl Engine {
-    pub(crate) fn extent_tree(&self) -> ExtentTree<'_> {
-        ExtentTree {
-            trees: self.forest.trees(),
-            root: self.fixed.extent.root(),
-            node_size: self.node_size(),
-            skinny: self.skinny(),
-        }
-    }
-
-    pub(crate) fn free_space_tree<'a>(&'a self, tree: &'a OpenTree) -> FreeSpaceTree<'a> {
-        FreeSpaceTree {
-            root: tree.root(),
-            sector_size: self.sector_size(),
-            conversions: &self.metrics.free_space_conversions,
-        }
-    }
-
-    /// Reads the free ranges of a group and hands them to the space manager.
-    pub(crate) fn load_group(&self, group: GroupRange) -> Result<(), TreeError> {
-        // Others wait for it.
-        let unfinished = Unfinished::new(|| self.space.loaded(group, None, &[]));
-        let free = match &self.fixed.free_space {
-            Some(tree) => self.free_space_tree(tree).load(self.forest.trees(), group)?,
-            None => self.free_between_extents(group)?,
-        };
-        self.space.loaded(group, Some(free), &self.chunks.excluded(group.start));
-        unfinished.end();
-        Ok(())
-    }
-
-    /// What the extent tree leaves free of a group, for file systems without a free-space tree.
-    fn free_between_extents(&self, group: GroupRange) -> Result<FreeRanges, TreeError> {
-        let mut free = FreeRanges::default();
-        let mut at = group.start.0;
-        let first = Key::new(group.start.0.into(), ItemType(0), 0);
-        let mut cursor = self.forest.trees().cursor(
-            self.fixed.extent.root(),
-            &first,
-            vlinder_tree::Readahead::Forward(32),
-        )?;
-        while let Some(key) = cursor.key()
-            && key.objectid.0 < group.end()
-        {
-            let length = match key.item_type {
-                ItemType::EXTENT_ITEM => key.offset,
-                ItemType::METADATA_ITEM => u64::from(self.node_size()),
-                _ => 0,
-            };
-            if length > 0 {
-                free.add(at, key.objectid.0.saturating_sub(at));
-                at = at.max(key.objectid.0.saturating_add(length));
-            }
-            cursor.advance()?;
-        }
-        free.add(at, group.end().saturating_sub(at));
-        Ok(free)
-    }
-
-    /// References and flags of a block by its address; `owner` only for the error where it has none.
-    pub(crate) fn sharing_at(&self, logical: Logical, owner: RootId) -> Result<Sharing, TreeError> {
-        // The extent tree moves only in the critical phase, when no handle is open, so tree and queue agree
-        // here.
-        let version = self.queues.delayed().version(logical);
-        let stored = self.extent_tree().references(logical)?;
-        let delayed = self.queues.delayed();
-        let (net, fresh, becomes_full) = delayed
-            .head(logical)
-            .map_or((0, false, false), |head| (head.net(), head.fresh, head.becomes_full));
-        if stored.is_none() && !fresh {
-            let fault = vlinder_format::extent::ExtentFault::NoSuchReference {
-                wanted: Referrer::Root(owner).reference(1),
-            };
-            let place = Place { tree: Some(RootId::EXTENT_TREE), block: Some(logical), ..Place::default() };
-            return Err(Damage::new(fault, place).into());
-        }
-        let (count, flags) = stored.unwrap_or_default();
-        Ok(Sharing {
-            references: count.saturating_add_signed(net),
-            full_back_references: becomes_full || flags.has(ExtentFlags::FULL_BACK_REFERENCE),
-            version,
-        })
-    }
-
     /// Gives back the address of a block that was never written.
     pub(crate) fn release_block(&self, logical: Logical) {
         self.space.unreserve(logical, u64::from(self.node_size()));
@@ -141,7 +52,7 @@ impl Space for Engine {
         loop {
             match self.space.take_blocks(purpose, goal, block_bytes, into) {
                 Taken::Done => return Ok(()),
-                Taken::Load(group) => self.load_group(group)?,
+                Taken::Load(group) => self.group_loader().load(group)?,
                 Taken::Wait => {}
                 Taken::Chunk => match self.make_chunk(purpose) {
                     Ok(true) => {}
@@ -162,7 +73,7 @@ impl Space for Engine {
     }
 
     fn sharing(&self, block: &Block) -> Result<Sharing, TreeError> {
-        self.sharing_at(block.logical(), block.owner())
+        self.trees.sharing_at(block.logical(), block.owner(), &self.queues)
     }
 
     fn sharing_gate(&self) -> &Mutex<()> {

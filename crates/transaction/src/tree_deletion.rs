@@ -14,8 +14,8 @@
 use vlinder_base::sync::Arc;
 use vlinder_format::root_item::RootFlags;
 use vlinder_format::uuid_item::UuidKind;
-use vlinder_format::{Block, Generation, ItemType, Key, Level, ObjectId, RootId, orphan};
-use vlinder_tree::{Change, ChildReferences, Edit, Readahead, Space, TreeError, WantedBlock};
+use vlinder_format::{Block, Generation, Key, Level, RootId, orphan};
+use vlinder_tree::{Change, ChildReferences, Edit, Space, TreeError, WantedBlock};
 
 use crate::EngineError;
 use crate::asking::ReferenceMoves;
@@ -130,26 +130,6 @@ impl Engine {
     pub fn dead_trees(&self) -> Vec<RootId> {
         self.dead_trees.ids()
     }
-
-    /// At opening: adds every tree that was deleted before, as the orphan items in the root tree tell.
-    pub(crate) fn find_deleted_trees(&self) -> Result<(), EngineError> {
-        let first = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 0);
-        let mut cursor = self.forest.trees().cursor(self.forest.root_tree(), &first, Readahead::None)?;
-        while let Some(key) = cursor.key()
-            && key.objectid == ObjectId::ORPHAN
-            && key.item_type == ItemType::ORPHAN_ITEM
-        {
-            match self.tree(RootId(key.offset)) {
-                Ok(tree) if tree.item().is_deleted() => self.add_dead_tree(tree),
-                // Linux leaves the item where its tree was freed and the power failed before the item was
-                // removed.
-                Ok(_) | Err(EngineError::NoSuchTree { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            cursor.advance()?;
-        }
-        Ok(())
-    }
 }
 
 impl Walk {
@@ -186,8 +166,9 @@ impl Walk {
         let item = self.tree.item();
         let mut wanted = WantedBlock::root(self.tree.root());
         loop {
-            let block = engine.forest.trees().block(&wanted)?;
-            let full = engine.sharing_at(block.logical(), block.owner())?.full_back_references;
+            let block = engine.trees.store().block(&wanted)?;
+            let full =
+                engine.trees.sharing_at(block.logical(), block.owner(), &engine.queues)?.full_back_references;
             let resumed = item.drop_progress.objectid.0 != 0;
             let slot = if resumed && !block.is_leaf() { block.child_slot(&item.drop_progress) } else { 0 };
             let deeper = resumed && block.level() > item.drop_level && !block.is_leaf();
@@ -219,11 +200,11 @@ impl Walk {
         let id = self.tree.id();
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
         let wanted = WantedBlock::child(id, &frame.block, frame.slot);
-        let sharing = engine.sharing_at(wanted.logical, id)?;
+        let sharing = engine.trees.sharing_at(wanted.logical, id, &engine.queues)?;
         if sharing.references > 1 {
             let is_marked_leaf = wanted.level == Level::LEAF && sharing.full_back_references;
             if !is_marked_leaf && wanted.generation > born(&self.tree) {
-                let block = engine.forest.trees().block(&wanted)?;
+                let block = engine.trees.store().block(&wanted)?;
                 if block.owner() == id {
                     mark(handle, &block)?;
                     self.frames.push(Frame { block, slot: 0, stage: Stage::Mark, full: true });
@@ -238,7 +219,7 @@ impl Walk {
             }
             return Ok(());
         }
-        let block = engine.forest.trees().block(&wanted)?;
+        let block = engine.trees.store().block(&wanted)?;
         self.frames.push(Frame { block, slot: 0, stage: Stage::Drop, full: sharing.full_back_references });
         Ok(())
     }
@@ -253,7 +234,7 @@ impl Walk {
             frame.slot += 1;
             return Ok(());
         }
-        let block = handle.engine.forest.trees().block(&wanted)?;
+        let block = handle.engine.trees.store().block(&wanted)?;
         if block.owner() != id {
             frame.slot += 1;
             return Ok(());
@@ -288,7 +269,7 @@ impl Walk {
         }
         let last = done.stage == Stage::Drop;
         if !last {
-            let sharing = engine.sharing_at(done.block.logical(), id)?;
+            let sharing = engine.trees.sharing_at(done.block.logical(), id, &engine.queues)?;
             let _gate = engine.sharing_gate.lock();
             if sharing.references <= 1 || !engine.sharing_holds(done.block.logical(), &sharing) {
                 // The others let go meanwhile: the parent looks at the child again.
@@ -356,7 +337,7 @@ impl Walk {
     /// All blocks are free: the root item and the orphan item go.
     fn finish(self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
         let id = self.tree.id();
-        handle.engine.forest.remove(id);
+        handle.engine.trees.forest().remove(id);
         handle.edit_root_tree(&[
             Edit::new(self.tree.item_key(), Change::RemoveIfPresent),
             Edit::new(orphan::key(id.object_id()), Change::RemoveIfPresent),
@@ -374,7 +355,7 @@ fn mark(handle: &Handle<'_>, block: &Block) -> Result<(), EngineError> {
     let engine = handle.engine;
     let mut is_charged = false;
     loop {
-        let sharing = engine.sharing_at(block.logical(), block.owner())?;
+        let sharing = engine.trees.sharing_at(block.logical(), block.owner(), &engine.queues)?;
         if sharing.full_back_references {
             return Ok(());
         }
@@ -419,7 +400,7 @@ fn drop_reference(
     let cancelled = unwritten && delayed.cancel_fresh(wanted.logical);
     drop(delayed);
     if unwritten {
-        engine.forest.trees().forget(wanted.logical);
+        engine.trees.store().forget(wanted.logical);
     }
     if cancelled {
         engine.release_block(wanted.logical);
@@ -432,7 +413,7 @@ mod tests {
 
     use vlinder_base::thread;
     use vlinder_format::inode::{InodeItem, Mode, Timestamp};
-    use vlinder_format::{ItemType, Uuid};
+    use vlinder_format::{ItemType, ObjectId, Uuid};
     use vlinder_testkit::{Scratch, require};
 
     use super::*;
@@ -463,7 +444,7 @@ mod tests {
         assert!(std::process::Command::new("mkfs.btrfs").arg("-q").arg(&image).status().unwrap().success());
         let engine = write(&image).unwrap();
         let tree = plant(&engine);
-        let block = engine.forest.trees().block(&WantedBlock::root(tree.root())).unwrap();
+        let block = engine.trees.store().block(&WantedBlock::root(tree.root())).unwrap();
         let reference = |by| {
             let kind = ExtentKind::TreeBlock { level: block.level(), first_key: Key::MIN, owner: tree.id() };
             let length = u64::from(engine.node_size());
@@ -486,6 +467,8 @@ mod tests {
         });
         let children = u64::try_from(block.len()).unwrap();
         assert_eq!(handle.editor.space.further().block_references, 2 * children);
-        assert!(engine.sharing_at(block.logical(), tree.id()).unwrap().full_back_references);
+        assert!(
+            engine.trees.sharing_at(block.logical(), tree.id(), &engine.queues).unwrap().full_back_references
+        );
     }
 }

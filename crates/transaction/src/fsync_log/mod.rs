@@ -132,7 +132,7 @@ impl Handle<'_> {
             engine.log.trees(),
             HandleSpace::new(engine, None, Charge::default()),
             generation,
-            engine.identity(),
+            engine.trees.identity(),
         );
         let mut edit = LogEdit { engine, content, editor, is_finished: false };
         edit.content.generation = generation;

@@ -31,7 +31,7 @@ impl Engine {
         let taken = loop {
             match self.space.take_blocks(Purpose::Metadata, goal, block_bytes, into) {
                 Taken::Done => break Ok(()),
-                Taken::Load(group) => match self.load_group(group) {
+                Taken::Load(group) => match self.group_loader().load(group) {
                     Ok(()) => {}
                     Err(error) => break Err(error),
                 },

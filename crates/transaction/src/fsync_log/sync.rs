@@ -120,7 +120,7 @@ impl LogSync<'_> {
             self.engine.log.trees(),
             HandleSpace::new(self.engine, None, Charge::default()),
             self.generation,
-            self.engine.identity(),
+            self.engine.trees.identity(),
         );
         let roots = match &content.roots {
             Some(roots) => Arc::clone(roots),
