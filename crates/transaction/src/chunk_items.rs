@@ -46,7 +46,7 @@ impl Drain<'_> {
     }
 
     fn write_device_items(&mut self) -> Result<(), EngineError> {
-        let items: Vec<DeviceItem> = self.engine.device_items.lock().clone();
+        let items: Vec<DeviceItem> = self.engine.chunks.device_items();
         for item in items {
             self.handle.editor.put(
                 self.engine.trees.chunk(),
@@ -75,7 +75,7 @@ impl Drain<'_> {
             let waiting = self.engine.queues.queued()
                 + self.engine.queues.awaited(self.engine.trees.forest().may_share_blocks());
             if self.engine.trees.has_space_cache(logical)?
-                || !self.engine.space.close_idle(logical, waiting, self.engine.system_bytes())
+                || !self.engine.space.close_idle(logical, waiting, self.engine.chunk_maker().system_bytes())
             {
                 continue;
             }
@@ -87,23 +87,16 @@ impl Drain<'_> {
                 self.engine.trees.fixed().groups.root(),
                 BlockGroupItem::key(logical, group.range.length),
             )?;
-            let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
             for stripe in &chunk.chunk.stripes {
                 self.handle.editor.remove(
                     self.engine.trees.fixed().device.root(),
                     DeviceExtent::key(stripe.device, stripe.physical),
                 )?;
-                for item in
-                    self.engine.device_items.lock().iter_mut().filter(|item| item.device == stripe.device)
-                {
-                    item.bytes_used = item.bytes_used.saturating_sub(bytes);
-                }
             }
             let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
             self.handle.editor.remove(self.engine.trees.chunk(), key)?;
             self.engine.space.remove_group(logical);
-            self.engine.chunks.note_removed(logical);
-            self.engine.metrics.chunks_removed.increment();
+            self.engine.chunks.note_removed(logical, &chunk.chunk);
             self.write_device_items()?;
             self.write_system_array()?;
         }

@@ -13,8 +13,6 @@
 //! space for an image, nothing is unsure: what is `Frozen` stays so ([`Unpublished`]), and the next commit
 //! begins with it.
 
-use std::cell::Cell;
-
 use vlinder_base::metrics::Timer;
 use vlinder_base::parallel;
 use vlinder_base::sync::{Arc, MutexGuard};
@@ -26,38 +24,13 @@ use vlinder_volume::WriteRequest;
 
 use crate::EngineError;
 use crate::commit_price::PriceOfCommit;
+use crate::committing_thread::CommittingThread;
 use crate::drain::Drain;
 use crate::engine::Engine;
 use crate::snapshots::PromisedSnapshot;
 use crate::unpublished::Unpublished;
 use crate::unwinding::Unfinished;
 use vlinder_forest::{OpenTree, find_root_item};
-
-std::thread_local! {
-    /// Whether this thread is committing: what a participant does meanwhile must not commit again.
-    static COMMITTING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Says for its lifetime that this thread commits.
-struct CommittingThread;
-
-impl CommittingThread {
-    fn enter() -> Option<Self> {
-        // Built only where it is given: one that is dropped at once would end the commit that is under way.
-        COMMITTING.with(|committing| (!committing.replace(true)).then(|| Self))
-    }
-
-    /// Whether the calling thread commits.
-    fn is_this() -> bool {
-        COMMITTING.with(Cell::get)
-    }
-}
-
-impl Drop for CommittingThread {
-    fn drop(&mut self) {
-        COMMITTING.with(|committing| committing.set(false));
-    }
-}
 
 /// Participants are being asked.
 struct Closing<'a> {
@@ -89,11 +62,6 @@ const WRITE_BATCH_BLOCKS: usize = 512;
 const WORTH_SHARING: usize = 16;
 
 impl Engine {
-    /// Whether the calling thread commits: what it asks for then is part of the commit.
-    pub(crate) fn is_committing_thread() -> bool {
-        CommittingThread::is_this()
-    }
-
     /// Makes everything durable that was done in handles that ended before this call.
     ///
     /// # Errors
@@ -129,7 +97,7 @@ impl Engine {
         held_up: &mut Option<Unpublished>,
     ) -> Result<Generation, EngineError> {
         if let Some(unpublished) = held_up.take() {
-            let unfinished = Unfinished::new(|| self.break_off("a commit"));
+            let unfinished = Unfinished::new(|| self.shutdown().break_off("a commit"));
             let published = self.publish(Frozen { engine: self, unpublished }, held_up);
             unfinished.end();
             published?;
@@ -140,7 +108,7 @@ impl Engine {
         }
         let timer = self.metrics.commit_time.time();
         let unfinished = Unfinished::new(|| {
-            self.break_off("a commit");
+            self.shutdown().break_off("a commit");
             self.running.reopen();
         });
         let participants = Closing { engine: self }.ask_participants();
@@ -154,7 +122,8 @@ impl Engine {
                 Ok(asked)
             }
             Err(error) => {
-                self.stop_writing(&error);
+                self.shutdown().stop_writing(&error);
+                self.running.reopen();
                 Err(error)
             }
         };
@@ -177,16 +146,12 @@ impl Engine {
             Ok(_) => {}
             // Neither state on the devices has lost anything: what this one freed is not free yet.
             Err(_) if is_held_up => *held_up = Some(frozen.unpublished),
-            Err(error) => self.stop_writing(error),
+            Err(error) => {
+                self.shutdown().stop_writing(error);
+                self.running.reopen();
+            }
         }
         published
-    }
-
-    /// After an error that leaves it unsure what is in memory, or on the devices.
-    fn stop_writing(&self, error: &EngineError) {
-        self.latch_read_only(error);
-        self.volume.make_read_only();
-        self.running.reopen();
     }
 
     /// Gives blocks their checksums, and each a last look; on all cores where that pays.
@@ -255,14 +220,14 @@ impl<'a> Critical<'a> {
             drop(drain);
         }
         engine.queues.work().end_ending();
-        engine.size_global_reserve();
+        engine.reserve_sizing().size_global_reserve();
         engine.space.gather_blocks();
         let superblock = self.make_superblock();
         let blocks = engine.trees.store().freeze(self.generation);
         engine.end_log(self.generation)?;
         engine.space.pins().freeze_pinned();
         engine.queues.delayed().begin_transaction();
-        let device_items = engine.device_items.lock().clone();
+        let device_items = engine.chunks.device_items();
         engine.running.begin_next();
         Ok(Frozen { engine, unpublished: Unpublished { blocks, superblock, device_items } })
     }
@@ -387,20 +352,5 @@ impl Flushed<'_> {
         engine.running.publish(superblock.generation);
         engine.metrics.commits.increment();
         Ok(superblock.generation)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::CommittingThread;
-
-    #[test]
-    fn a_thread_that_commits_is_refused_until_its_commit_ends_however_often_it_asks() {
-        let committing = CommittingThread::enter();
-        assert!(committing.is_some());
-        assert!(CommittingThread::enter().is_none());
-        assert!(CommittingThread::enter().is_none(), "a refusal must not end the commit");
-        drop(committing);
-        assert!(CommittingThread::enter().is_some());
     }
 }

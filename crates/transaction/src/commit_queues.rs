@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
     use crate::Reservation;
-    use crate::measuring::{MAX_MEASURED, Measuring};
+    use crate::measuring::MAX_MEASURED;
     use crate::opening_tests::{new_image, write};
 
     fn inode_item() -> Vec<u8> {
@@ -166,7 +166,7 @@ mod tests {
         let price = |changes| engine.space.reservations().price_bytes(changes);
         assert_eq!(engine.queues.measured(engine.generation()), None);
         put(0..10);
-        assert!(Measuring::of(&engine).measure_waiting());
+        assert!(engine.measuring().measure_waiting());
         let measured = engine.queues.measured(engine.generation()).unwrap();
         assert!(measured.blocks > 0 && price(measured) <= price(engine.queues.waiting()), "{measured:?}");
         put(10..11);
@@ -218,10 +218,10 @@ mod tests {
                 let key = Key::new(ObjectId(1000 + number), ItemType::INODE_ITEM, 0);
                 handle.insert_pending(&tree, key, inode_item());
             }
-            assert!(!Measuring::of(&engine).measure_waiting());
+            assert!(!engine.measuring().measure_waiting());
         }
         assert_eq!(engine.queues.waiting().items, count);
         engine.commit().unwrap();
-        assert!(Measuring::of(&engine).measure_waiting(), "nothing waits");
+        assert!(engine.measuring().measure_waiting(), "nothing waits");
     }
 }

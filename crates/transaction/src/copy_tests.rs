@@ -10,7 +10,6 @@ use vlinder_tree::{Change, Edit, Space, Touch, WantedBlock};
 
 use crate::engine::Engine;
 use crate::extents::delayed::ExtentKind;
-use crate::measuring::Measuring;
 use crate::opening_tests::{new_image, write};
 use crate::reservation::Reservation;
 use crate::snapshots::SnapshotRequest;
@@ -103,7 +102,7 @@ fn change(engine: &Engine, tree: &OpenTree, key: Key) -> (Charge, Charge) {
 /// The blocks whose copies a measurement of a change at a key counts.
 fn measured_copies(engine: &Engine, tree: &OpenTree, key: Key) -> Vec<Logical> {
     let touches = [Touch::at(key, 0)];
-    Measuring::of(engine).touches(tree.id(), tree.root(), &touches).unwrap().copied
+    engine.measuring().touches(tree.id(), tree.root(), &touches).unwrap().copied
 }
 
 #[test]
@@ -135,7 +134,7 @@ fn a_leaf_that_its_tree_has_left_to_others_costs_its_last_user_two_changes_of_ea
     change(&engine, &tree, key_of(EXTENTS / 2 + 61));
     let leaf = leaf_of(&engine, &tree, &key);
     assert!(leaf.generation() < engine.generation());
-    engine.set_full_back_references(&leaf);
+    engine.block_space().set_full_back_references(&leaf);
     let kind = ExtentKind::TreeBlock {
         level: Level::LEAF,
         first_key: Key::new(FILE, ItemType::EXTENT_DATA, 0),

@@ -29,7 +29,7 @@ pub(crate) fn make_holes(
         match handle.editor.space.charge_reference_changes(&part, ReferenceMoves::Dropped) {
             Ok(()) => {
                 replace_by_holes(handle, tree, leaf, some)?;
-                handle.engine.share_children(tree.id(), &part, ChildReferences::Keyed, false);
+                handle.editor.space.share_children(tree.id(), &part, ChildReferences::Keyed, false);
                 return Ok(true);
             }
             Err(TreeError::NoSpace { .. }) => count /= 2,
@@ -125,7 +125,7 @@ mod tests {
     /// Takes all room but that of the smallest step.
     fn take_room(engine: &Engine) -> Charge {
         let blocks = |blocks| Charge { blocks, ..Charge::default() };
-        let fits = |count| engine.try_changes(blocks(count) + SMALLEST_STEP, Draw::LastReserve);
+        let fits = |count| engine.reserver().try_changes(blocks(count) + SMALLEST_STEP, Draw::LastReserve);
         let (mut fitting, mut refused) = (0, 1 << 20);
         while refused - fitting > 1 {
             let middle = fitting + (refused - fitting) / 2;
@@ -136,7 +136,7 @@ mod tests {
                 refused = middle;
             }
         }
-        assert!(engine.try_changes(blocks(fitting), Draw::LastReserve));
+        assert!(engine.reserver().try_changes(blocks(fitting), Draw::LastReserve));
         blocks(fitting)
     }
 

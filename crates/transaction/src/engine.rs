@@ -1,5 +1,7 @@
 //! The engine: a volume's trees, its space, and the running transaction, as one thing that `fs` builds on.
 
+use std::ops::Range;
+
 use vlinder_base::clock::Clock;
 use vlinder_base::inode_clock::InodeClock;
 use vlinder_base::metrics::Registry;
@@ -7,7 +9,6 @@ use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::{Arc, Mutex, Weak};
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_format::checksum_item::ChecksumGeometry;
-use vlinder_format::device::DeviceItem;
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, Key, RootId};
@@ -18,22 +19,28 @@ use vlinder_volume::Volume;
 
 use crate::block_balance::BlockBalance;
 use crate::chunk_work::ChunkWork;
+use crate::chunks::ChunkMaker;
 use crate::commit_queues::CommitQueues;
 use crate::dead_trees::DeadTrees;
 use crate::freed_space::FreedSpace;
 use crate::fsync_log::LogWriter;
+use crate::global_reserve::ReserveSizing;
 use crate::group_loader::GroupLoader;
 use crate::latch::Latch;
+use crate::measuring::Measuring;
 use crate::metrics::EngineMetrics;
 use crate::pending::PendingWindow;
 use crate::phase::RunningTransaction;
+use crate::promises::{DataPromise, Reserver};
+use crate::shutdown::Shutdown;
+use crate::space_service::BlockSpace;
 use crate::subvolume_numbers::SubvolumeNumbers;
 use crate::system_trees::SystemTrees;
 use crate::troubles::Troubles;
 use crate::unpublished::Unpublished;
 use crate::{EngineError, Participant, ReadOnlyReason};
 use vlinder_forest::{Forest, OpenTree, find_root_item};
-use vlinder_space::SpaceManager;
+use vlinder_space::{PromisedData, SpaceManager, Ticket};
 
 /// Mechanisms that are switched off, for measuring (`-o disable=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +125,6 @@ pub struct Engine {
     pub(crate) metrics: EngineMetrics,
     /// The superblock of the last commit, with what changed since in fields that no tree holds.
     pub(crate) superblock: Mutex<Superblock>,
-    pub(crate) device_items: Mutex<Vec<DeviceItem>>,
     pub(crate) trees: SystemTrees,
     pub(crate) space: SpaceManager,
     pub(crate) queues: CommitQueues,
@@ -215,15 +221,12 @@ impl Engine {
 
     /// Nothing can be changed from now on: an error left it unsure what is on the devices.
     pub fn latch_read_only(&self, error: &dyn std::error::Error) {
-        self.latch.close_after(error);
-        self.running.wake();
+        self.shutdown().close_after(error);
     }
 
     /// Nothing can be changed from now on, as was asked for: what was done before is committed.
     pub fn end_changes(&self, reason: ReadOnlyReason) {
-        self.latch.close_for(reason);
-        self.volume.make_read_only();
-        self.running.wake();
+        self.shutdown().close_for(reason);
     }
 
     /// The tree of a number, subvolumes included.
@@ -307,6 +310,131 @@ impl Engine {
             }
         }
         Ok(items)
+    }
+
+    /// What makes the file system read-only.
+    pub(crate) fn shutdown(&self) -> Shutdown<'_> {
+        Shutdown::new(&self.latch, &self.running, &self.volume)
+    }
+
+    /// What makes chunks.
+    pub(crate) fn chunk_maker(&self) -> ChunkMaker<'_> {
+        ChunkMaker::new(&self.trees, &self.queues, &self.space, &self.chunks, &self.running)
+    }
+
+    /// What sizes the global reserve.
+    pub(crate) fn reserve_sizing(&self) -> ReserveSizing<'_> {
+        ReserveSizing {
+            trees: &self.trees,
+            queues: &self.queues,
+            space: &self.space,
+            chunks: &self.chunks,
+            numbers: &self.numbers,
+        }
+    }
+
+    /// What measures in the trees as they stand.
+    pub(crate) fn measuring(&self) -> Measuring<'_> {
+        Measuring::new(&self.trees, &self.queues, &self.space, &self.running)
+    }
+
+    /// What reserves space.
+    pub(crate) fn reserver(&self) -> Reserver<'_> {
+        let (sizing, measuring) = (self.reserve_sizing(), self.measuring());
+        Reserver::new(sizing, measuring, self.chunk_maker(), &self.running, &self.freed)
+    }
+
+    /// What gives trees their blocks.
+    pub(crate) fn block_space(&self) -> BlockSpace<'_> {
+        BlockSpace {
+            reserver: self.reserver(),
+            loader: self.group_loader(),
+            maker: self.chunk_maker(),
+            shutdown: self.shutdown(),
+            space: &self.space,
+            running: &self.running,
+            log: &self.log,
+            balance: &self.block_balance,
+            sharing_gate: &self.sharing_gate,
+        }
+    }
+
+    /// Bytes of data that the groups, and chunks that can be made, have room for beside what metadata need. A
+    /// file system that is only read knows its groups after [`Engine::space`].
+    pub fn room_for_data(&self) -> u64 {
+        self.chunk_maker().room_for_data()
+    }
+
+    /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, by removing
+    /// empty chunks, by waiting for handles that are open or about to be, or for another thread's commit that
+    /// has not freed yet what it pinned.
+    #[must_use]
+    pub fn would_gain_by_committing(&self) -> bool {
+        self.reserver().would_gain_by_committing()
+    }
+
+    /// Whether one item more can be changed outside a transaction, for a participant to put in before the
+    /// next commit. A caller that hears no leaves the item as it was: a commit that found no space for it
+    /// could not end.
+    pub fn has_room_for_item(&self) -> bool {
+        self.reserver().has_room_for_item()
+    }
+
+    /// Promises data space to a write, and the metadata for it, so that its flush later cannot fail for lack
+    /// of either. A write draws on the margin: Linux asks for little more for one than it takes, unlike for
+    /// names.
+    ///
+    /// # Errors
+    /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
+    pub fn promise_data(&self, space: PromisedData) -> Result<DataPromise<'_>, EngineError> {
+        self.latch.check_writable()?;
+        self.reserver().promise_data(space, || self.commit().map(drop))
+    }
+
+    /// As [`promise_data`](Self::promise_data), for data whose items lie at these keys of a tree, in order,
+    /// those of their inodes among them: what copies of the leaves there add is promised, too, so far as
+    /// other trees share them.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn promise_data_at(
+        &self,
+        tree: &OpenTree,
+        keys: impl FnOnce() -> Vec<Range<Key>>,
+        space: PromisedData,
+    ) -> Result<DataPromise<'_>, EngineError> {
+        self.latch.check_writable()?;
+        self.reserver().promise_data_at(tree, keys, space, || self.commit().map(drop))
+    }
+
+    /// The calling thread was refused so many bytes of metadata ([`EngineError::lacking_metadata_bytes`]) and
+    /// tries again: other threads do not take them while the ticket lives, unless for what was accepted
+    /// before. Waits for the tickets that were taken earlier, up to two seconds for each.
+    #[must_use]
+    pub fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
+        self.space.reservations().take_ticket(bytes)
+    }
+
+    /// Promises space to data that were accepted before, whatever there is.
+    pub fn promise_accepted_data(&self, data: PromisedData) {
+        self.space.reservations().promise_accepted_data(data);
+    }
+
+    /// Gives back a kept promise ([`DataPromise::keep`]), when its data have their items or were dropped;
+    /// `placed_bytes` of them had their space ([`place_promised_data`](Self::place_promised_data)).
+    pub fn settle_data_promise(&self, promised: PromisedData, placed_bytes: u64) {
+        self.space.reservations().unpromise_data(promised, placed_bytes);
+    }
+
+    /// So many bytes of data that were promised space have it now, and count no longer beside it.
+    pub fn place_promised_data(&self, bytes: u64) {
+        self.space.reservations().place_data(bytes);
+    }
+
+    /// Data that had their space ([`place_promised_data`](Self::place_promised_data)) gave it back; it is
+    /// promised to them still.
+    pub fn displace_promised_data(&self, bytes: u64) {
+        self.space.reservations().displace_data(bytes);
     }
 
     /// What reads groups out of the trees.

@@ -8,12 +8,18 @@ use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::{Generation, ItemType, Key, ObjectId};
 use vlinder_tree::{Precision, Root, Touch, TreeError};
 
+use crate::chunk_work::ChunkWork;
+use crate::commit_queues::CommitQueues;
 use crate::dead_trees::SMALLEST_STEP;
-use crate::engine::Engine;
 use crate::measuring::NO_GENERATION;
 use crate::reservation::SUBVOLUME_DELETION_LEAVES;
+use crate::subvolume_numbers::SubvolumeNumbers;
+use crate::system_trees::SystemTrees;
 use vlinder_forest::OpenTree;
-use vlinder_space::{Charge, CountedBlocks, FILE_EXTENT_ITEM_BYTES, GlobalReserve, TreeSizes};
+use vlinder_space::{
+    Charge, CountedBlocks, FILE_EXTENT_ITEM_BYTES, GlobalReserve, LookUps, SpaceManager, TreeSizes,
+    Unallocated,
+};
 
 /// Linux's bound of the global reserve.
 const MAX_RESERVED_BYTES: u64 = 512 << 20;
@@ -43,17 +49,39 @@ const SHARE_THAT_REMOVALS_LEAVE: u64 = 10;
 /// there as it is measured (about 150 blocks for 200 extents that lie anywhere); by counts it would not.
 const EIGHTHS_FOR_DEAD_LEAF: u64 = 3;
 
-impl Engine {
+/// What sizes the global reserve and counts the trees.
+#[derive(Clone, Copy)]
+pub(crate) struct ReserveSizing<'a> {
+    pub(crate) trees: &'a SystemTrees,
+    pub(crate) queues: &'a CommitQueues,
+    pub(crate) space: &'a SpaceManager,
+    pub(crate) chunks: &'a ChunkWork,
+    pub(crate) numbers: &'a SubvolumeNumbers,
+}
+
+impl LookUps for ReserveSizing<'_> {
+    fn unallocated(&self) -> Unallocated {
+        self.chunks.unallocated()
+    }
+
+    /// Counts what [`TreeSizes`] has bounds for; none where that could not be read, or is no better.
+    fn count_trees(&self, owed: &Charge) -> Option<CountedBlocks> {
+        let counted = self.try_count_trees(owed);
+        counted.inspect_err(|error| tracing::debug!(%error, "the trees could not be counted")).ok()
+    }
+}
+
+impl ReserveSizing<'_> {
     /// Learns anew how large the trees are, and how much is kept for commits and deletions. Called when the
     /// trees of a transaction have come to rest.
     pub(crate) fn size_global_reserve(&self) {
         let fixed = self.trees.fixed();
-        let blocks = |tree: &OpenTree| tree.item().bytes_used.div_ceil(u64::from(self.node_size()));
+        let blocks = |tree: &OpenTree| tree.item().bytes_used.div_ceil(u64::from(self.trees.node_size()));
         let free_space = fixed.free_space.as_ref().map_or(0, |tree| blocks(tree));
         let open = self.trees.forest().open_trees();
         let levels = open.iter().map(|tree| u64::from(tree.root().pointer().level.0) + 1).max().unwrap_or(1);
         let sizes = TreeSizes {
-            block_bytes: u64::from(self.node_size()),
+            block_bytes: u64::from(self.trees.node_size()),
             levels,
             extent: blocks(&fixed.extent),
             free_space,
@@ -74,14 +102,13 @@ impl Engine {
         let room =
             self.metadata_total().saturating_add(unallocated.bytes / unallocated.metadata_copies.max(1));
         // A small file system has no room for all of Linux's; but data must not eat it up by and by.
-        let share =
-            self.volume.members().total_bytes() / SHARE_OF_DEVICE / unallocated.metadata_copies.max(1);
+        let share = self.chunks.device_bytes() / SHARE_OF_DEVICE / unallocated.metadata_copies.max(1);
         let all = self.linux_reserve().min(share.max(room / 2));
-        let margin = (u64::from(self.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
+        let margin = (u64::from(self.trees.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
         let removals =
             (all / SHARE_THAT_REMOVALS_LEAVE).saturating_add(self.linux_items(UNLINK_ITEMS)).min(all);
         let trees = trees.min(all);
-        let references = u64::from(self.node_size()) / FILE_EXTENT_ITEM_BYTES;
+        let references = u64::from(self.trees.node_size()) / FILE_EXTENT_ITEM_BYTES;
         let leaf = Charge {
             dropped_references: references,
             extents: references,
@@ -108,15 +135,9 @@ impl Engine {
             // there.
             paths(self.space.group_count())
         } else {
-            groups.item().bytes_used.div_ceil(u64::from(self.node_size()))
+            groups.item().bytes_used.div_ceil(u64::from(self.trees.node_size()))
         };
         paths(open_trees).saturating_add(group_blocks)
-    }
-
-    /// Counts what [`TreeSizes`] has bounds for; none where that could not be read, or is no better.
-    pub(crate) fn count_trees(&self, owed: &Charge) -> Option<CountedBlocks> {
-        let counted = self.try_count_trees(owed);
-        counted.inspect_err(|error| tracing::debug!(%error, "the trees could not be counted")).ok()
     }
 
     fn try_count_trees(&self, owed: &Charge) -> Result<CountedBlocks, TreeError> {
@@ -171,7 +192,7 @@ impl Engine {
 
     /// What Linux asks for to change so many items (`btrfs_calc_insert_metadata_size`), in bytes.
     fn linux_items(&self, items: u64) -> u64 {
-        u64::from(self.node_size()) * LEVELS * 2 * items
+        u64::from(self.trees.node_size()) * LEVELS * 2 * items
     }
 }
 
@@ -208,7 +229,7 @@ mod tests {
             let ours = {
                 let engine = write(&image).unwrap();
                 let fsid = engine.superblock().fsid;
-                (fsid.to_string(), engine.linux_reserve())
+                (fsid.to_string(), engine.reserve_sizing().linux_reserve())
             };
             let mounted = kernel::KernelMount::new(&image, "").unwrap();
             let place = format!("/sys/fs/btrfs/{}/allocation/global_rsv_size", ours.0);

@@ -63,7 +63,7 @@ impl Engine {
         self.latch.check_writable()?;
         let _timer = self.metrics.begin_wait_time.time();
         self.relieve()?;
-        self.promise_changes(reservation.changes, reservation.draw)?;
+        self.reserver().promise_changes(reservation.changes, reservation.draw, || self.commit().map(drop))?;
         self.begin_promised(reservation)
     }
 
@@ -76,8 +76,9 @@ impl Engine {
         self.latch.check_writable()?;
         let _timer = self.metrics.begin_wait_time.time();
         self.relieve()?;
-        if !self.try_changes(reservation.changes, reservation.draw) {
-            return Err(self.no_space(reservation.changes));
+        let reserver = self.reserver();
+        if !reserver.try_changes(reservation.changes, reservation.draw) {
+            return Err(reserver.no_space(reservation.changes));
         }
         self.begin_promised(reservation)
     }
@@ -109,7 +110,7 @@ impl Engine {
     }
 
     fn editor(&self, generation: Generation, draw: Option<Draw>, promised: Charge) -> Editor<'_> {
-        let space = HandleSpace::new(self, draw, promised);
+        let space = HandleSpace::new(self.block_space(), draw, promised);
         Editor::new(self.trees.store(), space, generation, self.trees.identity())
     }
 
@@ -277,7 +278,7 @@ impl Handle<'_> {
                 Ok((logical, length)) => return Ok(DataExtent { logical, length }),
                 Err(Taken::Load(group)) => self.engine.group_loader().load(group)?,
                 Err(Taken::Chunk) => {
-                    if self.engine.make_chunk(Purpose::Data)? {
+                    if self.engine.chunk_maker().make_chunk(Purpose::Data)? {
                         continue;
                     }
                     let sector = u64::from(self.engine.sector_size());
@@ -423,47 +424,6 @@ impl Handle<'_> {
     }
 }
 
-impl Engine {
-    /// Makes sure that what waits has room in the commit to come. Without it the commit may fail, and take
-    /// all along that was done since the last one. Debug builds stop; release builds count and log it
-    /// (decision 15).
-    fn check_room(&self, kind: ChangeKind) {
-        // While other handles are open, or about to be, what they were promised and what waits may change the
-        // same blocks, which two prices count twice. What a commit took and freed is not free before its
-        // superblock is durable, and no other commit begins before. A promise that was given meanwhile and is
-        // given back counts as a handle that was about to be open.
-        let rest = || {
-            self.running.look_at_rest(|generation| {
-                let reservations = self.space.reservations();
-                (reservations.promised_changes() == Charge::default())
-                    .then(|| (generation, self.queues.grown(), reservations.promises_given_back()))
-            })
-        };
-        let before = rest();
-        if before.is_none() || self.has_room_for_promises() || rest() != before {
-            return;
-        }
-        self.metrics.broken_promises.increment();
-        let (waiting, measured) = (self.queues.waiting(), self.queues.measured(self.generation()));
-        let (sizes, room) = (
-            self.space.reservations().sizes(),
-            self.space.reservations().describe_room(measured.unwrap_or(waiting)),
-        );
-        debug_assert!(
-            false,
-            "no room for what waits for the commit after {kind:?}: {waiting:?}, measured {measured:?}, in {sizes:?}; {room}"
-        );
-        tracing::error!(
-            ?kind,
-            ?waiting,
-            ?measured,
-            ?sizes,
-            room,
-            "there is no room for what waits for the commit; please report it"
-        );
-    }
-}
-
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
         if self.critical {
@@ -471,7 +431,7 @@ impl Drop for Handle<'_> {
         }
         if self.watch.saw_panic() {
             // Before the handle is counted as ended: what it changed must not be committed.
-            self.engine.break_off("a change");
+            self.engine.shutdown().break_off("a change");
         }
         // Before the promise goes: what is held was taken on it.
         self.editor.give_back();
@@ -484,7 +444,7 @@ impl Drop for Handle<'_> {
         if !self.watch.saw_panic() {
             self.check_use(promised);
             if was_last && self.kind != ChangeKind::LogReplay {
-                self.engine.check_room(self.kind);
+                self.engine.reserver().check_room(self.kind, &self.engine.metrics.broken_promises);
             }
         }
     }

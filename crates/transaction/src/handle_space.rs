@@ -1,4 +1,4 @@
-//! The engine as the [`Space`] of one handle or of the committer: it counts what a handle takes, and asks for
+//! The [`Space`] of one handle or of the committer: it counts what a handle takes, and asks for
 //! more where a change turns out to copy a block that another tree shares. The plan phase asks, so that a
 //! refusal changes nothing.
 
@@ -10,13 +10,13 @@ use vlinder_format::{Block, Key, Logical, RootId};
 use vlinder_tree::{ChildReferences, CopyEffect, Sharing, Space, TreeError};
 
 use crate::asking::{Asking, ReferenceMoves};
-use crate::engine::Engine;
+use crate::space_service::BlockSpace;
 use vlinder_forest::OpenTree;
 use vlinder_space::{Asker, Charge, Draw};
 
 /// A handle's view of space.
 pub(crate) struct HandleSpace<'a> {
-    engine: &'a Engine,
+    blocks: BlockSpace<'a>,
     /// What the handle may draw on for more than it was promised; `None` for the committer, which is never
     /// refused.
     draw: Option<Draw>,
@@ -34,9 +34,9 @@ pub(crate) struct HandleSpace<'a> {
 }
 
 impl<'a> HandleSpace<'a> {
-    pub(crate) fn new(engine: &'a Engine, draw: Option<Draw>, promised: Charge) -> Self {
+    pub(crate) fn new(blocks: BlockSpace<'a>, draw: Option<Draw>, promised: Charge) -> Self {
         Self {
-            engine,
+            blocks,
             draw,
             promised,
             taken_blocks: AtomicU64::new(0),
@@ -70,7 +70,7 @@ impl<'a> HandleSpace<'a> {
     /// The handle as it asks for more; none for the committer.
     fn asking(&self) -> Option<Asking<'_>> {
         let held = self.promised + self.further();
-        self.draw.map(|draw| Asking::new(self.engine, Asker { draw, held, copies_shared: false }))
+        self.draw.map(|draw| Asking::new(self.blocks.reserver(), Asker { draw, held, copies_shared: false }))
     }
 
     /// Adds what was granted to what the handle was promised. On a refusal, raises `needed_bytes` by
@@ -83,7 +83,7 @@ impl<'a> HandleSpace<'a> {
                 Ok(charge)
             }
             Err(TreeError::NoSpace { root, needed_bytes }) => {
-                let before = self.engine.space.reservations().price_bytes(self.promised + *further);
+                let before = self.blocks.reserver().reservations().price_bytes(self.promised + *further);
                 Err(TreeError::NoSpace { root, needed_bytes: needed_bytes.saturating_add(before) })
             }
             Err(error) => Err(error),
@@ -94,7 +94,7 @@ impl<'a> HandleSpace<'a> {
     pub(crate) fn give_back_promise(&self) {
         self.paid_copies.lock().clear();
         let further = std::mem::take(&mut *self.further.lock());
-        self.engine.space.reservations().unpromise(further);
+        self.blocks.reserver().reservations().unpromise(further);
     }
 
     /// Asks for more than the reservation: for references that copies of these blocks add or replace.
@@ -165,7 +165,7 @@ impl Drop for HandleSpace<'_> {
 impl Space for HandleSpace<'_> {
     fn take(&self, root: RootId, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
         let had = into.len();
-        let taken = self.engine.take(root, count, into);
+        let taken = self.blocks.take(root, count, into);
         let blocks = u64::try_from(into.len().saturating_sub(had)).unwrap_or(u64::MAX);
         self.taken_blocks.fetch_add(blocks, Ordering::Relaxed);
         taken
@@ -174,11 +174,11 @@ impl Space for HandleSpace<'_> {
     fn give(&self, root: RootId, unused: &mut Vec<Logical>) {
         let blocks = u64::try_from(unused.len()).unwrap_or(u64::MAX);
         self.taken_blocks.fetch_sub(blocks, Ordering::Relaxed);
-        self.engine.give(root, unused);
+        self.blocks.give(root, unused);
     }
 
     fn sharing(&self, block: &Block) -> Result<Sharing, TreeError> {
-        self.engine.sharing(block)
+        self.blocks.sharing(block)
     }
 
     fn charge_copy(&self, root: RootId, block: &Block, effect: CopyEffect) -> Result<(), TreeError> {
@@ -186,27 +186,27 @@ impl Space for HandleSpace<'_> {
     }
 
     fn sharing_gate(&self) -> &Mutex<()> {
-        self.engine.sharing_gate()
+        self.blocks.sharing_gate()
     }
 
     fn sharing_holds(&self, logical: Logical, known: &Sharing) -> bool {
-        self.engine.sharing_holds(logical, known)
+        self.blocks.sharing_holds(logical, known)
     }
 
     fn block_created(&self, root: RootId, block: &Block, first_key: &Key) {
-        self.engine.block_created(root, block, first_key);
+        self.blocks.block_created(root, block, first_key);
     }
 
     fn block_dropped(&self, root: RootId, block: &Block, last: bool) -> bool {
-        self.engine.block_dropped(root, block, last)
+        self.blocks.block_dropped(root, block, last)
     }
 
     fn share_children(&self, root: RootId, block: &Block, references: ChildReferences, add: bool) {
-        self.engine.share_children(root, block, references, add);
+        self.blocks.share_children(root, block, references, add);
     }
 
     fn set_full_back_references(&self, block: &Block) {
-        self.engine.set_full_back_references(block);
+        self.blocks.set_full_back_references(block);
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("handle_space");
         let engine = write(&new_image(&scratch, &[])).unwrap();
-        let space = HandleSpace::new(&engine, Some(Draw::Nothing), Charge::default());
+        let space = HandleSpace::new(engine.block_space(), Some(Draw::Nothing), Charge::default());
         let mut blocks = Vec::new();
         space.take(RootId::FS_TREE, 5, &mut blocks).unwrap();
         assert_eq!((blocks.len(), space.taken_blocks()), (5, 5));
@@ -262,7 +262,7 @@ mod tests {
         let node = engine.trees.store().block(&WantedBlock::root(tree.root())).unwrap();
         let children = u64::try_from(node.len()).unwrap();
         assert!(children > 1);
-        let space = HandleSpace::new(&engine, Some(Draw::Nothing), Charge::default());
+        let space = HandleSpace::new(engine.block_space(), Some(Draw::Nothing), Charge::default());
         space.charge_copies(tree.id(), &[(&node, CopyEffect::Added)]).unwrap();
         assert_eq!(space.further().block_references, children);
         space.paid_copies.lock().insert((tree.id(), node.logical()));
@@ -281,7 +281,7 @@ mod tests {
         let scratch = Scratch::new("handle_space_refused");
         let engine = write(&new_image(&scratch, &[])).unwrap();
         let promised = Charge::leaves(7);
-        let space = HandleSpace::new(&engine, Some(Draw::Nothing), promised);
+        let space = HandleSpace::new(engine.block_space(), Some(Draw::Nothing), promised);
         let refused = space.add(Err(TreeError::NoSpace { root: RootId::FS_TREE, needed_bytes: 4096 }));
         let Err(TreeError::NoSpace { needed_bytes, .. }) = refused else { panic!("{refused:?}") };
         assert_eq!(needed_bytes, 4096 + engine.space.reservations().price_bytes(promised));
@@ -293,7 +293,7 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("committer_space");
         let engine = write(&new_image(&scratch, &[])).unwrap();
-        let space = HandleSpace::new(&engine, None, Charge::default());
+        let space = HandleSpace::new(engine.block_space(), None, Charge::default());
         let tree = engine.tree(RootId::FS_TREE).unwrap();
         space.charge_copies_at(&tree, &[Key::MIN; 100_000]).unwrap();
         assert_eq!(space.charge_snapshot(&tree, &[Key::MIN]).unwrap(), Charge::default());

@@ -22,6 +22,7 @@ mod chunks;
 mod commit;
 mod commit_price;
 mod commit_queues;
+mod committing_thread;
 #[cfg(test)]
 mod copy_tests;
 mod dead_leaf;
@@ -57,6 +58,7 @@ mod read_only;
 mod readers;
 mod report;
 mod reservation;
+mod shutdown;
 mod snapshot_charges;
 mod snapshots;
 mod space_service;

@@ -38,8 +38,6 @@ pub(crate) struct EngineMetrics {
     pub(crate) group_writes: Arc<Counter>,
     pub(crate) heads_run: Arc<Counter>,
     pub(crate) blocks_written: Arc<Counter>,
-    pub(crate) chunks_made: Arc<Counter>,
-    pub(crate) chunks_removed: Arc<Counter>,
     pub(crate) most_used: MostUsed,
     pub(crate) broken_promises: Arc<Counter>,
 }
@@ -64,8 +62,6 @@ impl EngineMetrics {
             group_writes: count("block_groups.item_writes", "times that a block group item was written"),
             heads_run: count("delayed_references.heads_run", "extents whose pending references were written"),
             blocks_written: count("transaction.blocks_written", "tree blocks written by commits"),
-            chunks_made: count("chunks.made", "chunks allocated"),
-            chunks_removed: count("chunks.removed", "empty chunks removed"),
             most_used: MostUsed::new(registry),
             broken_promises: count(
                 "space.broken_promises",

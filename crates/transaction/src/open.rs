@@ -81,7 +81,7 @@ impl Engine {
         let engine = Arc::new(Self {
             space: SpaceManager::new(volume.geometry().node_size),
             queues: CommitQueues::new(geometry, &registry),
-            chunks: ChunkWork::new(Arc::clone(&volume), chunk_tree_uuid),
+            chunks: ChunkWork::new(Arc::clone(&volume), chunk_tree_uuid, device_items, &registry),
             freed: FreedSpace::new(Arc::clone(&volume), options.discard, &registry),
             volume,
             log: LogWriter::new(Arc::clone(&blocks) as _, options.cache_bytes, &registry),
@@ -89,7 +89,6 @@ impl Engine {
             metrics: EngineMetrics::new(&registry),
             running: RunningTransaction::after(superblock.generation),
             superblock: Mutex::new(superblock),
-            device_items: Mutex::new(device_items),
             trees,
             sharing_gate: Mutex::new(()),
             dead_trees: DeadTrees::default(),
@@ -131,7 +130,7 @@ impl Engine {
         }
         self.volume.load_chunks()?;
         let loaded = self.group_loader().load_items(&self.volume, &self.latch);
-        self.size_global_reserve();
+        self.reserve_sizing().size_global_reserve();
         loaded?;
         *has_groups = true;
         Ok(())
@@ -140,9 +139,7 @@ impl Engine {
     /// The devices that the file system has and nobody gave.
     #[must_use]
     pub fn missing_devices(&self) -> Vec<DeviceId> {
-        let items = self.device_items.lock();
-        let missing = items.iter().filter(|item| self.volume.member(item.device).is_none());
-        missing.map(|item| item.device).collect()
+        self.chunks.missing_devices()
     }
 
     /// Reads the devices' error counters.
@@ -376,7 +373,7 @@ mod tests {
         let image = image(&scratch);
         {
             let engine = open(&image);
-            let mut item = engine.device_items.lock()[0];
+            let mut item = engine.chunks.device_items()[0];
             item.total_bytes += 1 << 30;
             let mut handle = engine.begin(Reservation::items(1)).unwrap();
             let key = DeviceItem::key(item.device);
@@ -444,7 +441,7 @@ mod tests {
             assert!(engine.read_only_reason().is_some(), "{profile}");
             let engine = open(Access::InMemory { most_bytes: 32 << 20 });
             assert_eq!(engine.read_only_reason(), None, "{profile}");
-            assert!(engine.make_chunk(vlinder_space::Purpose::Metadata).unwrap(), "{profile}");
+            assert!(engine.chunk_maker().make_chunk(vlinder_space::Purpose::Metadata).unwrap(), "{profile}");
             let tree = engine.tree(RootId::FS_TREE).unwrap();
             let mut handle = engine.begin(Reservation::items(1)).unwrap();
             let key = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 300);

@@ -8,7 +8,8 @@ use std::ops::Range;
 use vlinder_format::{Generation, ItemType, Key, Logical, ObjectId};
 use vlinder_tree::{Precision, Touch, TreeError};
 
-use crate::engine::Engine;
+use crate::global_reserve::ReserveSizing;
+use crate::group_loader::GroupLoader;
 use crate::measuring::NO_GENERATION;
 use vlinder_space::{BLOCK_ITEM_BYTES, Charge, ExtentLeaf, ExtentLeaves, OwnMoves, TreeSizes};
 
@@ -26,12 +27,12 @@ struct Trees {
     roots: usize,
 }
 
-impl Engine {
+impl ReserveSizing<'_> {
     /// Chooses places for new blocks, as few as what is owed and a deletion get by with, and looks at what
     /// commits change that take these.
     pub(crate) fn own_moves(&self, about_blocks: u64, owed: &Charge) -> Result<OwnMoves, TreeError> {
         while let Some(group) = self.space.begin_loading() {
-            self.group_loader().load(group)?;
+            GroupLoader::new(self.trees, self.space, self.chunks).load(group)?;
         }
         let trees = self.look_at_own_places()?;
         let wanted = *owed + Charge::leaves(DELETION_LEAVES);
@@ -41,7 +42,7 @@ impl Engine {
             let found = trees.moves_into(&places, self.splits_by(&places)?);
             let own_moves = Some(found);
             let length: u64 = places.iter().map(|place| place.end - place.start).sum();
-            let chosen_blocks = length / u64::from(self.node_size());
+            let chosen_blocks = length / u64::from(self.trees.node_size());
             let sizes =
                 TreeSizes { about_blocks, own_moves, chosen_blocks, ..self.space.reservations().sizes() };
             let enough = sizes.blocks_by_moves(&wanted);
@@ -61,7 +62,7 @@ impl Engine {
         let touch = |place: &Range<u64>| Touch {
             keys: object(place.start)..object(place.end),
             growth_bytes: usize::try_from(
-                (place.end - place.start) / u64::from(self.node_size()) * BLOCK_ITEM_BYTES,
+                (place.end - place.start) / u64::from(self.trees.node_size()) * BLOCK_ITEM_BYTES,
             )
             .unwrap_or(usize::MAX),
         };

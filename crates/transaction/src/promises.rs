@@ -3,19 +3,27 @@
 
 use std::ops::Range;
 
+use vlinder_base::metrics::Counter;
 use vlinder_format::Key;
 
 use crate::EngineError;
-use crate::engine::Engine;
+use crate::change_kind::ChangeKind;
+use crate::chunks::ChunkMaker;
+use crate::commit_queues::CommitQueues;
+use crate::committing_thread::CommittingThread;
 use crate::error::METADATA;
+use crate::freed_space::FreedSpace;
+use crate::global_reserve::ReserveSizing;
 use crate::measuring::Measuring;
-use crate::phase::Activity;
+use crate::phase::{Activity, RunningTransaction};
+use crate::system_trees::SystemTrees;
 use vlinder_forest::OpenTree;
-use vlinder_space::{Asker, Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
+use vlinder_space::{Asker, Charge, Draw, PromisedData, Reservations, Wanted};
 
 /// Data space promised to a write that is not allocated yet, and the metadata space for it; settles on drop.
 pub struct DataPromise<'a> {
-    engine: &'a Engine,
+    reservations: Reservations<'a>,
+    queues: &'a CommitQueues,
     space: PromisedData,
     /// Leaves for whose copies each of its runs was counted.
     leaves_of_run: u64,
@@ -51,73 +59,130 @@ fn attempt_between_commits<E>(
     Ok(attempt())
 }
 
-impl Engine {
+/// What reserves space for handles and for data. It commits only where the caller says how.
+#[derive(Clone, Copy)]
+pub(crate) struct Reserver<'a> {
+    sizing: ReserveSizing<'a>,
+    measuring: Measuring<'a>,
+    maker: ChunkMaker<'a>,
+    running: &'a RunningTransaction,
+    freed: &'a FreedSpace,
+}
+
+impl<'a> Reserver<'a> {
+    pub(crate) fn new(
+        sizing: ReserveSizing<'a>,
+        measuring: Measuring<'a>,
+        maker: ChunkMaker<'a>,
+        running: &'a RunningTransaction,
+        freed: &'a FreedSpace,
+    ) -> Self {
+        Self { sizing, measuring, maker, running, freed }
+    }
+
+    /// Measures in the trees of the running transaction.
+    pub(crate) fn measuring(&self) -> Measuring<'a> {
+        self.measuring
+    }
+
+    /// What is promised.
+    pub(crate) fn reservations(&self) -> Reservations<'a> {
+        self.sizing.space.reservations()
+    }
+
+    pub(crate) fn trees(&self) -> &'a SystemTrees {
+        self.sizing.trees
+    }
+
+    /// What waits for the commit.
+    pub(crate) fn queues(&self) -> &'a CommitQueues {
+        self.sizing.queues
+    }
+
+    /// Takes all leases back if that gives space; false if they hold none.
+    pub(crate) fn revoke_leases(&self) -> bool {
+        self.freed.revoke_leases(self.sizing.space.pins())
+    }
+
+    /// What the next commit has to do, as it was measured.
+    fn measured(&self) -> Option<Charge> {
+        self.queues().measured(self.running.generation())
+    }
+
+    /// What participants put in before the next commit.
+    fn awaited(&self) -> Charge {
+        self.queues().awaited(self.trees().forest().may_share_blocks())
+    }
+
     /// Promises metadata. Chunks that can be made count as room, and are made when blocks are taken. Where
     /// there is no room, these make it: a commit, which does what waits and unpins, then what leases hold,
     /// then what `draw` allows of the reserve.
-    pub(crate) fn promise_changes(&self, changes: Charge, draw: Draw) -> Result<(), EngineError> {
+    pub(crate) fn promise_changes(
+        &self,
+        changes: Charge,
+        draw: Draw,
+        commit: impl Fn() -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
         if changes == Charge::default() {
             return Ok(());
         }
         let wanted = Wanted { changes, ..Wanted::default() };
-        let promised = if Self::is_committing_thread() {
+        let promised = if CommittingThread::is_this() {
             // A participant puts in what has waited in memory. It can't wait for a commit, which is this one;
             // what finds no room stays where it is.
             self.try_promise(wanted, draw)
         } else {
             // Others may draw on the reserve at the moment: a commit waits for them, and gives back what they
             // do not need.
-            self.promise_making_room(wanted, draw.min(Draw::Margin))?
-                || (draw > Draw::Margin && self.promise_between_commits(RESERVE_TRIES, wanted, draw)?)
+            self.promise_making_room(wanted, draw.min(Draw::Margin), &commit)?
+                || (draw > Draw::Margin
+                    && self.promise_between_commits(RESERVE_TRIES, wanted, draw, &commit)?)
         };
         if promised { Ok(()) } else { Err(self.no_space(changes)) }
     }
 
     /// Promises what is wanted; where there is no room, commits, and at last takes back leases.
-    fn promise_making_room(&self, wanted: Wanted, draw: Draw) -> Result<bool, EngineError> {
-        if self.promise_between_commits(TRIES, wanted, draw)? {
+    fn promise_making_room(
+        &self,
+        wanted: Wanted,
+        draw: Draw,
+        commit: impl Fn() -> Result<(), EngineError>,
+    ) -> Result<bool, EngineError> {
+        if self.promise_between_commits(TRIES, wanted, draw, commit)? {
             return Ok(true);
         }
         // Reading an older state matters less than any change.
-        Ok(self.freed.revoke_leases(self.space.pins()) && self.try_promise(wanted, draw))
+        Ok(self.revoke_leases() && self.try_promise(wanted, draw))
     }
 
-    fn promise_between_commits(&self, tries: u32, wanted: Wanted, draw: Draw) -> Result<bool, EngineError> {
+    fn promise_between_commits(
+        &self,
+        tries: u32,
+        wanted: Wanted,
+        draw: Draw,
+        commit: impl Fn() -> Result<(), EngineError>,
+    ) -> Result<bool, EngineError> {
         let attempt = || self.try_promise(wanted, draw);
-        attempt_between_commits(
-            tries,
-            attempt,
-            || self.would_gain_by_committing(),
-            || self.commit().map(drop),
-        )
-    }
-
-    /// The calling thread was refused so many bytes of metadata ([`EngineError::lacking_metadata_bytes`]) and
-    /// tries again: other threads do not take them while the ticket lives, unless for what was accepted
-    /// before. Waits for the tickets that were taken earlier, up to two seconds for each.
-    #[must_use]
-    pub fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
-        self.space.reservations().take_ticket(bytes)
+        attempt_between_commits(tries, attempt, || self.would_gain_by_committing(), commit)
     }
 
     pub(crate) fn no_space(&self, changes: Charge) -> EngineError {
-        EngineError::NoSpace { kind: METADATA, needed_bytes: self.space.reservations().price_bytes(changes) }
+        EngineError::NoSpace { kind: METADATA, needed_bytes: self.reservations().price_bytes(changes) }
     }
 
     /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, by removing
     /// empty chunks, by waiting for handles that are open or about to be, or for another thread's commit that
     /// has not freed yet what it pinned.
-    #[must_use]
-    pub fn would_gain_by_committing(&self) -> bool {
+    pub(crate) fn would_gain_by_committing(&self) -> bool {
         let Activity { has_handles, is_held_up } = self.running.activity();
         has_handles
-            || self.space.reservations().has_tickets_before_this_thread()
-            || self.space.reservations().promised_changes() != Charge::default()
-            || self.queues.waiting() != Charge::default()
-            || self.space.pins().pinned_bytes() > 0
+            || self.reservations().has_tickets_before_this_thread()
+            || self.reservations().promised_changes() != Charge::default()
+            || self.queues().waiting() != Charge::default()
+            || self.sizing.space.pins().pinned_bytes() > 0
             // What waits for the host is not freed by waiting here.
-            || (!is_held_up && self.space.pins().committing_bytes() > 0)
-            || self.asks_to_remove_chunks()
+            || (!is_held_up && self.sizing.space.pins().committing_bytes() > 0)
+            || self.maker.asks_to_remove_chunks()
     }
 
     /// Promises metadata if there is room; false where there is none. There is room for nothing always.
@@ -132,25 +197,19 @@ impl Engine {
     fn try_promise(&self, wanted: Wanted, draw: Draw) -> bool {
         // What may be put off does not keep away those who draw on the reserve.
         let postponable = || {
-            if draw > Draw::Margin {
-                Charge::default()
-            } else {
-                self.queues.awaited(self.trees.forest().may_share_blocks())
-            }
+            if draw > Draw::Margin { Charge::default() } else { self.awaited() }
         };
-        let counted = || self.queues.waiting() + postponable();
-        let measured = || {
-            self.queues.measured(self.generation()).map_or_else(counted, |changes| changes + postponable())
-        };
-        if self.space.reservations().promise(wanted, draw, counted, self)
-            || (self.queues.measured(self.generation()).is_some()
-                && self.space.reservations().promise(wanted, draw, measured, self))
+        let counted = || self.queues().waiting() + postponable();
+        let measured = || self.measured().map_or_else(counted, |changes| changes + postponable());
+        if self.reservations().promise(wanted, draw, counted, &self.sizing)
+            || (self.measured().is_some()
+                && self.reservations().promise(wanted, draw, measured, &self.sizing))
         {
             return true;
         }
         counted() != Charge::default()
-            && Measuring::of(self).measure_waiting()
-            && self.space.reservations().promise(wanted, draw, measured, self)
+            && self.measuring.measure_waiting()
+            && self.reservations().promise(wanted, draw, measured, &self.sizing)
     }
 
     /// Whether there is room for all that waits for the commit, for what the commit takes by itself, and for
@@ -163,12 +222,12 @@ impl Engine {
     /// Whether one item more can be changed outside a transaction, for a participant to put in before the
     /// next commit. A caller that hears no leaves the item as it was: a commit that found no space for it
     /// could not end.
-    pub fn has_room_for_item(&self) -> bool {
-        let beside = self.queues.items_beside(1, self.trees.forest().may_share_blocks());
+    pub(crate) fn has_room_for_item(&self) -> bool {
+        let beside = self.queues().items_beside(1, self.trees().forest().may_share_blocks());
         let changes = Charge::leaves(1) + beside;
         let has_room = self.try_changes(changes, Draw::Nothing);
         if has_room {
-            self.space.reservations().unpromise(changes);
+            self.reservations().unpromise(changes);
         }
         has_room
     }
@@ -179,13 +238,16 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
-    pub fn promise_data(&self, space: PromisedData) -> Result<DataPromise<'_>, EngineError> {
-        self.latch.check_writable()?;
+    pub(crate) fn promise_data(
+        &self,
+        space: PromisedData,
+        commit: impl Fn() -> Result<(), EngineError>,
+    ) -> Result<DataPromise<'a>, EngineError> {
         let wanted = Wanted { data: space, ..Wanted::default() };
-        if self.promise_making_room(wanted, Draw::Margin)? {
-            return Ok(DataPromise { engine: self, space, leaves_of_run: 0 });
+        if self.promise_making_room(wanted, Draw::Margin, commit)? {
+            return Ok(self.data_promise(space, 0));
         }
-        match self.space.reservations().metadata_of_refused(space) {
+        match self.reservations().metadata_of_refused(space) {
             Some(needed_bytes) => Err(EngineError::NoSpace { kind: METADATA, needed_bytes }),
             None => Err(EngineError::NoSpace { kind: "data", needed_bytes: space.bytes }),
         }
@@ -197,61 +259,70 @@ impl Engine {
     ///
     /// # Errors
     /// As there.
-    pub fn promise_data_at(
+    pub(crate) fn promise_data_at(
         &self,
         tree: &OpenTree,
         keys: impl FnOnce() -> Vec<Range<Key>>,
         space: PromisedData,
-    ) -> Result<DataPromise<'_>, EngineError> {
+        commit: impl Fn() -> Result<(), EngineError>,
+    ) -> Result<DataPromise<'a>, EngineError> {
         if !tree.may_share_blocks() {
-            return self.promise_data(space);
+            return self.promise_data(space, commit);
         }
-        self.latch.check_writable()?;
-        let copies = self.queues.copies_of_leaves(LEAVES_AROUND_RUN.saturating_mul(space.runs));
+        let copies = self.queues().copies_of_leaves(LEAVES_AROUND_RUN.saturating_mul(space.runs));
         // Each leaf between the ends holds nothing but what is overwritten.
-        let sectors = space.bytes / u64::from(self.sector_size());
+        let sectors = space.bytes / u64::from(self.trees().checksum_geometry().sector_size);
         let between = Charge { added_references: sectors, dropped_references: sectors, ..Charge::default() };
         let counted = space.with_copies(copies + between);
         let wanted = Wanted { data: counted, ..Wanted::default() };
         if self.try_promise(wanted, Draw::Margin) {
-            return Ok(DataPromise { engine: self, space: counted, leaves_of_run: LEAVES_AROUND_RUN });
+            return Ok(self.data_promise(counted, LEAVES_AROUND_RUN));
         }
-        match Measuring::of(self).copies_at(tree, keys()) {
-            Some(copies) => self.promise_data(space.with_copies(copies)),
-            None => self.promise_data(counted),
+        match self.measuring.copies_at(tree, keys()) {
+            Some(copies) => self.promise_data(space.with_copies(copies), commit),
+            None => self.promise_data(counted, commit),
         }
     }
 
-    /// Promises space to data that were accepted before, whatever there is.
-    pub fn promise_accepted_data(&self, data: PromisedData) {
-        self.space.reservations().promise_accepted_data(data);
+    fn data_promise(&self, space: PromisedData, leaves_of_run: u64) -> DataPromise<'a> {
+        DataPromise { reservations: self.reservations(), queues: self.queues(), space, leaves_of_run }
     }
 
-    /// Gives back a kept promise ([`DataPromise::keep`]), when its data have their items or were dropped;
-    /// `placed_bytes` of them had their space ([`place_promised_data`](Self::place_promised_data)).
-    pub fn settle_data_promise(&self, promised: PromisedData, placed_bytes: u64) {
-        self.space.reservations().unpromise_data(promised, placed_bytes);
-    }
-
-    /// So many bytes of data that were promised space have it now, and count no longer beside it.
-    pub fn place_promised_data(&self, bytes: u64) {
-        self.space.reservations().place_data(bytes);
-    }
-
-    /// Data that had their space ([`place_promised_data`](Self::place_promised_data)) gave it back; it is
-    /// promised to them still.
-    pub fn displace_promised_data(&self, bytes: u64) {
-        self.space.reservations().displace_data(bytes);
-    }
-}
-
-impl LookUps for Engine {
-    fn unallocated(&self) -> Unallocated {
-        self.chunks.unallocated()
-    }
-
-    fn count_trees(&self, owed: &Charge) -> Option<CountedBlocks> {
-        Engine::count_trees(self, owed)
+    /// Makes sure that what waits has room in the commit to come. Without it the commit may fail, and take
+    /// all along that was done since the last one. Debug builds stop; release builds count and log it
+    /// (decision 15).
+    pub(crate) fn check_room(&self, kind: ChangeKind, broken_promises: &Counter) {
+        // While other handles are open, or about to be, what they were promised and what waits may change the
+        // same blocks, which two prices count twice. What a commit took and freed is not free before its
+        // superblock is durable, and no other commit begins before. A promise that was given meanwhile and is
+        // given back counts as a handle that was about to be open.
+        let rest = || {
+            self.running.look_at_rest(|generation| {
+                let reservations = self.reservations();
+                (reservations.promised_changes() == Charge::default())
+                    .then(|| (generation, self.queues().grown(), reservations.promises_given_back()))
+            })
+        };
+        let before = rest();
+        if before.is_none() || self.has_room_for_promises() || rest() != before {
+            return;
+        }
+        broken_promises.increment();
+        let (waiting, measured) = (self.queues().waiting(), self.measured());
+        let (sizes, room) =
+            (self.reservations().sizes(), self.reservations().describe_room(measured.unwrap_or(waiting)));
+        debug_assert!(
+            false,
+            "no room for what waits for the commit after {kind:?}: {waiting:?}, measured {measured:?}, in {sizes:?}; {room}"
+        );
+        tracing::error!(
+            ?kind,
+            ?waiting,
+            ?measured,
+            ?sizes,
+            room,
+            "there is no room for what waits for the commit; please report it"
+        );
     }
 }
 
@@ -268,20 +339,25 @@ impl DataPromise<'_> {
         let preallocated_bytes = bytes.min(self.space.preallocated_bytes);
         let space = PromisedData { preallocated_bytes, ..PromisedData::written(bytes, 0) };
         self.space -= space;
-        Self { engine: self.engine, space, leaves_of_run: self.leaves_of_run }
+        Self {
+            reservations: self.reservations,
+            queues: self.queues,
+            space,
+            leaves_of_run: self.leaves_of_run,
+        }
     }
 
     /// Gives back the promise for all but `runs` of the runs.
     pub fn keep_runs(&mut self, runs: u64) {
         let runs = self.space.runs.saturating_sub(runs);
-        let copies = self.engine.queues.copies_of_leaves(self.leaves_of_run.saturating_mul(runs));
+        let copies = self.queues.copies_of_leaves(self.leaves_of_run.saturating_mul(runs));
         let surplus = PromisedData::written(0, runs).with_copies(copies);
         self.space -= surplus;
-        self.engine.space.reservations().unpromise_data(surplus, 0);
+        self.reservations.unpromise_data(surplus, 0);
     }
 
     /// Takes the space out of this guard's care: the caller gives it back through
-    /// [`Engine::settle_data_promise`]. For promises kept beside the data itself.
+    /// [`Engine::settle_data_promise`](crate::Engine::settle_data_promise). For promises kept beside the data itself.
     pub fn keep(mut self) -> PromisedData {
         std::mem::take(&mut self.space)
     }
@@ -289,7 +365,7 @@ impl DataPromise<'_> {
 
 impl Drop for DataPromise<'_> {
     fn drop(&mut self) {
-        self.engine.space.reservations().unpromise_data(self.space, 0);
+        self.reservations.unpromise_data(self.space, 0);
     }
 }
 
@@ -367,7 +443,7 @@ mod tests {
         let kept = counted.keep();
         assert_eq!(kept.copies, engine.queues.copies_of_leaves(LEAVES_AROUND_RUN) + between);
         engine.settle_data_promise(kept, 0);
-        let measured = Measuring::of(&engine).copies_at(&tree, vec![key..key.next().unwrap()]);
+        let measured = engine.measuring().copies_at(&tree, vec![key..key.next().unwrap()]);
         assert_eq!(measured, Some(Charge::default()), "the leaf of a new file system describes no extent");
     }
 }

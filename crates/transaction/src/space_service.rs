@@ -1,4 +1,5 @@
-//! The engine as the [`Space`] that trees grow in (the second of the four knots).
+//! The [`Space`] that trees grow in (the second of the four knots): places of tree blocks, and who refers to
+//! them.
 
 use vlinder_base::sync::Mutex;
 use vlinder_format::free_space::FreeSpaceFault;
@@ -6,14 +7,52 @@ use vlinder_format::{Block, Damage, Generation, Key, Logical, Place, RootId};
 use vlinder_tree::{ChildReferences, Sharing, Space, TreeError};
 
 use crate::EngineError;
-use crate::engine::Engine;
+use crate::block_balance::BlockBalance;
+use crate::chunks::ChunkMaker;
+use crate::commit_queues::CommitQueues;
 use crate::extents::delayed::ExtentKind;
 use crate::extents::leaf_extents::data_extents;
+use crate::fsync_log::LogWriter;
+use crate::group_loader::GroupLoader;
+use crate::phase::RunningTransaction;
+use crate::promises::Reserver;
+use crate::shutdown::Shutdown;
 use vlinder_forest::Referrer;
 use vlinder_space::Purpose;
-use vlinder_space::Taken;
+use vlinder_space::{SpaceManager, Taken};
 
-impl Engine {
+/// What gives trees their blocks, and queues who refers to which.
+///
+/// Invariants:
+/// 1. Each block that comes or goes changes the references of its extent and the balance of its tree in the
+///    same call ([`block_created`](Space::block_created), [`block_dropped`](Space::block_dropped)).
+/// 2. A block of the log changes neither: the log's writer knows it.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockSpace<'a> {
+    pub(crate) reserver: Reserver<'a>,
+    pub(crate) loader: GroupLoader<'a>,
+    pub(crate) maker: ChunkMaker<'a>,
+    pub(crate) shutdown: Shutdown<'a>,
+    pub(crate) space: &'a SpaceManager,
+    pub(crate) running: &'a RunningTransaction,
+    pub(crate) log: &'a LogWriter,
+    pub(crate) balance: &'a BlockBalance,
+    pub(crate) sharing_gate: &'a Mutex<()>,
+}
+
+impl<'a> BlockSpace<'a> {
+    pub(crate) fn reserver(&self) -> Reserver<'a> {
+        self.reserver
+    }
+
+    fn queues(&self) -> &'a CommitQueues {
+        self.reserver.queues()
+    }
+
+    fn node_size(&self) -> u32 {
+        self.reserver.trees().node_size()
+    }
+
     /// Gives back the address of a block that was never written.
     pub(crate) fn release_block(&self, logical: Logical) {
         self.space.unreserve(logical, u64::from(self.node_size()));
@@ -23,11 +62,11 @@ impl Engine {
     /// was called free, and the two can't be told apart by their address any more. Nothing that this
     /// transaction did may be published.
     pub(crate) fn was_called_free(&self, tree: RootId, logical: Logical, generation: Generation) -> bool {
-        let is_fresh = self.queues.delayed().head(logical).is_some_and(|head| head.fresh);
-        let is_given_out = is_fresh && generation < self.generation();
+        let is_fresh = self.queues().delayed().head(logical).is_some_and(|head| head.fresh);
+        let is_given_out = is_fresh && generation < self.running.generation();
         if is_given_out {
             let place = Place { tree: Some(tree), block: Some(logical), ..Place::default() };
-            self.latch_read_only(&Damage::new(FreeSpaceFault::InUse { start: logical }, place));
+            self.shutdown.close_after(&Damage::new(FreeSpaceFault::InUse { start: logical }, place));
         }
         is_given_out
     }
@@ -41,7 +80,7 @@ fn purpose_of(root: RootId) -> Purpose {
     if root == RootId::CHUNK_TREE { Purpose::System } else { Purpose::Metadata }
 }
 
-impl Space for Engine {
+impl Space for BlockSpace<'_> {
     fn take(&self, root: RootId, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
         if root == RootId::TREE_LOG {
             return self.take_for_log(count, into);
@@ -52,11 +91,11 @@ impl Space for Engine {
         loop {
             match self.space.take_blocks(purpose, goal, block_bytes, into) {
                 Taken::Done => return Ok(()),
-                Taken::Load(group) => self.group_loader().load(group)?,
+                Taken::Load(group) => self.loader.load(group)?,
                 Taken::Wait => {}
-                Taken::Chunk => match self.make_chunk(purpose) {
+                Taken::Chunk => match self.maker.make_chunk(purpose) {
                     Ok(true) => {}
-                    Ok(false) if self.freed.revoke_leases(self.space.pins()) => {}
+                    Ok(false) if self.reserver.revoke_leases() => {}
                     Ok(false) => return Err(TreeError::NoSpace { root, needed_bytes: block_bytes }),
                     Err(EngineError::Volume(error)) => return Err(error.into()),
                     Err(EngineError::Tree(error)) => return Err(error),
@@ -73,15 +112,15 @@ impl Space for Engine {
     }
 
     fn sharing(&self, block: &Block) -> Result<Sharing, TreeError> {
-        self.trees.sharing_at(block.logical(), block.owner(), &self.queues)
+        self.reserver.trees().sharing_at(block.logical(), block.owner(), self.queues())
     }
 
     fn sharing_gate(&self) -> &Mutex<()> {
-        &self.sharing_gate
+        self.sharing_gate
     }
 
     fn sharing_holds(&self, logical: Logical, known: &Sharing) -> bool {
-        self.queues.delayed().version(logical) == known.version
+        self.queues().delayed().version(logical) == known.version
     }
 
     fn block_created(&self, root: RootId, block: &Block, first_key: &Key) {
@@ -90,11 +129,11 @@ impl Space for Engine {
         }
         let kind = block_kind(block, root, *first_key);
         let length = u64::from(self.node_size());
-        self.queues.delayed().change(block.logical(), length, kind, Referrer::Root(root), 1, true);
+        self.queues().delayed().change(block.logical(), length, kind, Referrer::Root(root), 1, true);
         if root.is_shareable() {
             self.space.reservations().note_made(1);
         }
-        self.block_balance.add(root, i64::from(self.node_size()));
+        self.balance.add(root, i64::from(self.node_size()));
     }
 
     fn block_dropped(&self, root: RootId, block: &Block, last: bool) -> bool {
@@ -110,11 +149,11 @@ impl Space for Engine {
         if self.was_called_free(root, logical, block.generation()) {
             return false;
         }
-        let mut delayed = self.queues.delayed();
+        let mut delayed = self.queues().delayed();
         delayed.change(logical, length, kind, Referrer::Root(root), -1, false);
         let cancelled = last && delayed.cancel_fresh(logical);
         drop(delayed);
-        self.block_balance.add(root, -i64::from(self.node_size()));
+        self.balance.add(root, -i64::from(self.node_size()));
         if cancelled {
             if root.is_shareable() {
                 self.space.reservations().note_made(-1);
@@ -129,7 +168,7 @@ impl Space for Engine {
 
     fn share_children(&self, root: RootId, block: &Block, references: ChildReferences, add: bool) {
         let by = if add { 1 } else { -1 };
-        let mut delayed = self.queues.delayed();
+        let mut delayed = self.queues().delayed();
         if block.is_leaf() {
             for (logical, length, inode, offset) in data_extents(block) {
                 let referrer = match references {
@@ -153,6 +192,6 @@ impl Space for Engine {
 
     fn set_full_back_references(&self, block: &Block) {
         let kind = block_kind(block, block.owner(), block.first_key().unwrap_or_default());
-        self.queues.delayed().set_full(block.logical(), u64::from(self.node_size()), kind);
+        self.queues().delayed().set_full(block.logical(), u64::from(self.node_size()), kind);
     }
 }

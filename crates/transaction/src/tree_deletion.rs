@@ -20,6 +20,7 @@ use vlinder_tree::{Change, ChildReferences, Edit, Space, TreeError, WantedBlock}
 use crate::EngineError;
 use crate::asking::ReferenceMoves;
 use crate::change_kind::ChangeKind;
+use crate::committing_thread::CommittingThread;
 use crate::dead_leaf::make_holes;
 use crate::dead_trees::{Frame, STEP_LEAVES, Stage, Walk};
 use crate::engine::Engine;
@@ -70,7 +71,7 @@ impl Engine {
     /// keeps it: `btrfs_add_dead_root`).
     pub fn clean(&self, budget_blocks: usize) -> Result<bool, EngineError> {
         // A thread that commits may do so for a step of this.
-        if self.read_only_reason().is_some() || Self::is_committing_thread() {
+        if self.read_only_reason().is_some() || CommittingThread::is_this() {
             return Ok(false);
         }
         let _cleaning = self.dead_trees.begin_cleaning();
@@ -213,7 +214,7 @@ impl Walk {
             }
             // Whether others still share it is settled in the same moment as the reference goes.
             let _gate = engine.sharing_gate.lock();
-            if engine.sharing_holds(wanted.logical, &sharing) {
+            if engine.block_space().sharing_holds(wanted.logical, &sharing) {
                 drop_reference(engine, id, frame, &wanted, false, handle.generation());
                 frame.slot += 1;
             }
@@ -271,7 +272,8 @@ impl Walk {
         if !last {
             let sharing = engine.trees.sharing_at(done.block.logical(), id, &engine.queues)?;
             let _gate = engine.sharing_gate.lock();
-            if sharing.references <= 1 || !engine.sharing_holds(done.block.logical(), &sharing) {
+            if sharing.references <= 1 || !engine.block_space().sharing_holds(done.block.logical(), &sharing)
+            {
                 // The others let go meanwhile: the parent looks at the child again.
                 return Ok(());
             }
@@ -284,7 +286,7 @@ impl Walk {
         }
         if done.block.is_leaf() {
             let kind = if done.full { ChildReferences::Full } else { ChildReferences::Keyed };
-            engine.share_children(id, &done.block, kind, false);
+            engine.block_space().share_children(id, &done.block, kind, false);
         }
         match self.frames.last_mut() {
             Some(parent) => {
@@ -364,10 +366,10 @@ fn mark(handle: &Handle<'_>, block: &Block) -> Result<(), EngineError> {
             handle.editor.space.charge_reference_changes(block, ReferenceMoves::Renamed)?;
         }
         let _gate = engine.sharing_gate.lock();
-        if engine.sharing_holds(block.logical(), &sharing) {
-            engine.share_children(block.owner(), block, ChildReferences::Full, true);
-            engine.share_children(block.owner(), block, ChildReferences::Keyed, false);
-            engine.set_full_back_references(block);
+        if engine.block_space().sharing_holds(block.logical(), &sharing) {
+            engine.block_space().share_children(block.owner(), block, ChildReferences::Full, true);
+            engine.block_space().share_children(block.owner(), block, ChildReferences::Keyed, false);
+            engine.block_space().set_full_back_references(block);
             return Ok(());
         }
     }
@@ -391,7 +393,7 @@ fn drop_reference(
         first_key: wanted.first_key.unwrap_or_default(),
         owner: id,
     };
-    if engine.was_called_free(id, wanted.logical, wanted.generation) {
+    if engine.block_space().was_called_free(id, wanted.logical, wanted.generation) {
         return;
     }
     let mut delayed = engine.queues.delayed();
@@ -403,7 +405,7 @@ fn drop_reference(
         engine.trees.store().forget(wanted.logical);
     }
     if cancelled {
-        engine.release_block(wanted.logical);
+        engine.block_space().release_block(wanted.logical);
     }
 }
 

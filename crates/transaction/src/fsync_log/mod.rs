@@ -130,7 +130,7 @@ impl Handle<'_> {
         }
         let editor = Editor::new(
             engine.log.trees(),
-            HandleSpace::new(engine, None, Charge::default()),
+            HandleSpace::new(engine.block_space(), None, Charge::default()),
             generation,
             engine.trees.identity(),
         );

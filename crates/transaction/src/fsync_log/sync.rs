@@ -39,15 +39,14 @@ impl Handle<'_> {
             return Ok(());
         }
         let unfinished = Unfinished::new(|| {
-            engine.break_off("the writing of the fsync log");
+            engine.shutdown().break_off("the writing of the fsync log");
             log.end_writing(self.generation(), None);
         });
         let written = LogSync { engine, generation: self.generation() }.write();
         unfinished.end();
         log.end_writing(self.generation(), written.as_ref().ok().copied());
         if let Err(LogError::Engine(error)) = &written {
-            engine.latch_read_only(error);
-            engine.volume.make_read_only();
+            engine.shutdown().stop_writing(error);
         }
         written.map(drop)
     }
@@ -118,7 +117,7 @@ impl LogSync<'_> {
     fn record_logs(&self, content: &mut Content) -> Result<Arc<Root>, LogError> {
         let mut editor = Editor::new(
             self.engine.log.trees(),
-            HandleSpace::new(self.engine, None, Charge::default()),
+            HandleSpace::new(self.engine.block_space(), None, Charge::default()),
             self.generation,
             self.engine.trees.identity(),
         );
