@@ -14,26 +14,26 @@ impl Drain<'_> {
     pub(crate) fn write_new_chunks(&mut self) -> Result<bool, EngineError> {
         let mut any = false;
         loop {
-            let new = self.engine.chunks.take_new();
+            let new = self.core.chunks().take_new();
             if new.is_empty() {
                 return Ok(any);
             }
             any = true;
             for (logical, chunk) in &new {
                 let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-                self.handle.editor.put(self.engine.trees.chunk(), key, &chunk.encode())?;
+                self.handle.editor.put(self.core.trees().chunk(), key, &chunk.encode())?;
                 for stripe in &chunk.stripes {
                     let extent = DeviceExtent {
                         chunk_tree: RootId::CHUNK_TREE,
                         chunk_object: ObjectId::FIRST_CHUNK_TREE,
                         chunk_offset: *logical,
                         length: chunk.stripe_bytes().unwrap_or_default(),
-                        chunk_tree_uuid: self.engine.chunks.chunk_tree_uuid(),
+                        chunk_tree_uuid: self.core.chunks().chunk_tree_uuid(),
                     };
                     let key = DeviceExtent::key(stripe.device, stripe.physical);
-                    self.handle.editor.put(self.engine.trees.fixed().device.root(), key, &extent.encode())?;
+                    self.handle.editor.put(self.core.trees().fixed().device.root(), key, &extent.encode())?;
                 }
-                if let Some(tree) = self.engine.trees.free_space_tree() {
+                if let Some(tree) = self.core.trees().free_space_tree() {
                     tree.add_group(
                         &mut self.handle.editor,
                         GroupRange { start: *logical, length: chunk.length },
@@ -46,10 +46,10 @@ impl Drain<'_> {
     }
 
     fn write_device_items(&mut self) -> Result<(), EngineError> {
-        let items: Vec<DeviceItem> = self.engine.chunks.device_items();
+        let items: Vec<DeviceItem> = self.core.chunks().device_items();
         for item in items {
             self.handle.editor.put(
-                self.engine.trees.chunk(),
+                self.core.trees().chunk(),
                 DeviceItem::key(item.device),
                 &item.encode(),
             )?;
@@ -59,8 +59,8 @@ impl Drain<'_> {
 
     /// The superblock names the system chunks.
     fn write_system_array(&self) -> Result<(), EngineError> {
-        let (array, size) = self.engine.chunks.system_array()?;
-        let mut superblock = self.engine.superblock.lock();
+        let (array, size) = self.core.chunks().system_array()?;
+        let mut superblock = self.core.superblock();
         superblock.system_chunk_array = array;
         superblock.system_array_size = size;
         Ok(())
@@ -69,34 +69,34 @@ impl Drain<'_> {
     /// Removes groups that have been empty since the last commit, but one of each kind, and those whose room
     /// is needed.
     pub(crate) fn remove_empty_chunks(&mut self) -> Result<(), EngineError> {
-        for group in self.engine.space.removable_groups() {
+        for group in self.core.space().removable_groups() {
             let logical = group.range.start;
             // References of the transaction, which is about to be committed, are still to be written.
-            let waiting = self.engine.queues.queued()
-                + self.engine.queues.awaited(self.engine.trees.forest().may_share_blocks());
-            if self.engine.trees.has_space_cache(logical)?
-                || !self.engine.space.close_idle(logical, waiting, self.engine.chunk_maker().system_bytes())
+            let waiting = self.core.queues().queued()
+                + self.core.queues().awaited(self.core.trees().forest().may_share_blocks());
+            if self.core.trees().has_space_cache(logical)?
+                || !self.core.space().close_idle(logical, waiting, self.core.chunk_maker().system_bytes())
             {
                 continue;
             }
-            let Some(chunk) = self.engine.volume.chunks().get(logical) else { continue };
-            if let Some(tree) = self.engine.trees.free_space_tree() {
+            let Some(chunk) = self.core.volume().chunks().get(logical) else { continue };
+            if let Some(tree) = self.core.trees().free_space_tree() {
                 tree.remove_group(&mut self.handle.editor, group.range)?;
             }
             self.handle.editor.remove(
-                self.engine.trees.fixed().groups.root(),
+                self.core.trees().fixed().groups.root(),
                 BlockGroupItem::key(logical, group.range.length),
             )?;
             for stripe in &chunk.chunk.stripes {
                 self.handle.editor.remove(
-                    self.engine.trees.fixed().device.root(),
+                    self.core.trees().fixed().device.root(),
                     DeviceExtent::key(stripe.device, stripe.physical),
                 )?;
             }
             let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-            self.handle.editor.remove(self.engine.trees.chunk(), key)?;
-            self.engine.space.remove_group(logical);
-            self.engine.chunks.note_removed(logical, &chunk.chunk);
+            self.handle.editor.remove(self.core.trees().chunk(), key)?;
+            self.core.space().remove_group(logical);
+            self.core.chunks().note_removed(logical, &chunk.chunk);
             self.write_device_items()?;
             self.write_system_array()?;
         }

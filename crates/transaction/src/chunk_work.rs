@@ -21,8 +21,8 @@ use crate::EngineError;
 ///    ([`forget_removed`](Self::forget_removed)); until then the volume maps the chunk.
 /// 3. The summary, where there is one, says of each device what the chunks of the volume leave of it.
 /// 4. One thread at a time makes chunks ([`begin_making`](Self::begin_making)).
-/// 5. The device items say what all chunks take of each device, but for those that the running transaction has
-///    removed ([`make`](Self::make), [`note_removed`](Self::note_removed)).
+/// 5. The device items say what all chunks take of each device, but for those that the running transaction
+///    has removed ([`make`](Self::make), [`note_removed`](Self::note_removed)).
 pub(crate) struct ChunkWork {
     volume: Arc<Volume>,
     /// That of every tree block and device extent.

@@ -163,30 +163,33 @@ mod tests {
                 handle.insert_pending(&tree, key, inode_item());
             }
         };
-        let price = |changes| engine.space.reservations().price_bytes(changes);
-        assert_eq!(engine.queues.measured(engine.generation()), None);
+        let price = |changes| engine.core().space().reservations().price_bytes(changes);
+        assert_eq!(engine.core().queues().measured(engine.generation()), None);
         put(0..10);
-        assert!(engine.measuring().measure_waiting());
-        let measured = engine.queues.measured(engine.generation()).unwrap();
-        assert!(measured.blocks > 0 && price(measured) <= price(engine.queues.waiting()), "{measured:?}");
+        assert!(engine.core().measuring().measure_waiting());
+        let measured = engine.core().queues().measured(engine.generation()).unwrap();
+        assert!(
+            measured.blocks > 0 && price(measured) <= price(engine.core().queues().waiting()),
+            "{measured:?}"
+        );
         put(10..11);
-        let grown = engine.queues.measured(engine.generation()).unwrap();
+        let grown = engine.core().queues().measured(engine.generation()).unwrap();
         assert_eq!(grown, measured + Charge::items(1, grown.item_bytes), "what came since is counted");
         let open = {
             let mut handle = engine.begin(Reservation::items(1)).unwrap();
             let key = Key::new(ObjectId(2000), ItemType::INODE_ITEM, 0);
             handle.edit(&tree, &[Edit::new(key, Change::Put(&inode_item()))]).unwrap();
-            engine.queues.measured(engine.generation()).unwrap()
+            engine.core().queues().measured(engine.generation()).unwrap()
         };
         let after_edit = open + Charge { blocks: 1, ..Charge::default() };
         assert_eq!(
-            engine.queues.measured(engine.generation()),
+            engine.core().queues().measured(engine.generation()),
             Some(after_edit),
             "the item filled a leaf that was measured"
         );
         engine.commit().unwrap();
-        assert_eq!(engine.queues.measured(engine.generation()), None, "another transaction");
-        assert_eq!(engine.queues.waiting(), Charge::default());
+        assert_eq!(engine.core().queues().measured(engine.generation()), None, "another transaction");
+        assert_eq!(engine.core().queues().waiting(), Charge::default());
     }
 
     #[test]
@@ -197,12 +200,12 @@ mod tests {
         let tree = engine.tree(RootId::FS_TREE).unwrap();
         let key = Key::new(ObjectId(1000), ItemType::INODE_ITEM, 0);
         engine.begin(Reservation::items(1)).unwrap().insert_pending(&tree, key, inode_item());
-        let waiting = engine.queues.waiting();
-        engine.queues.work().begin_ending(waiting);
-        engine.queues.pending().remove(tree.id(), key, false);
-        assert_eq!(engine.queues.waiting(), waiting);
-        engine.queues.work().end_ending();
-        assert_eq!(engine.queues.waiting(), Charge::default());
+        let waiting = engine.core().queues().waiting();
+        engine.core().queues().work().begin_ending(waiting);
+        engine.core().queues().pending().remove(tree.id(), key, false);
+        assert_eq!(engine.core().queues().waiting(), waiting);
+        engine.core().queues().work().end_ending();
+        assert_eq!(engine.core().queues().waiting(), Charge::default());
     }
 
     #[test]
@@ -218,10 +221,10 @@ mod tests {
                 let key = Key::new(ObjectId(1000 + number), ItemType::INODE_ITEM, 0);
                 handle.insert_pending(&tree, key, inode_item());
             }
-            assert!(!engine.measuring().measure_waiting());
+            assert!(!engine.core().measuring().measure_waiting());
         }
-        assert_eq!(engine.queues.waiting().items, count);
+        assert_eq!(engine.core().queues().waiting().items, count);
         engine.commit().unwrap();
-        assert!(engine.measuring().measure_waiting(), "nothing waits");
+        assert!(engine.core().measuring().measure_waiting(), "nothing waits");
     }
 }

@@ -3,230 +3,165 @@
 use std::ops::Range;
 
 use vlinder_base::clock::Clock;
-use vlinder_base::inode_clock::InodeClock;
 use vlinder_base::metrics::Registry;
-use vlinder_base::random::{OsRandom, Random};
-use vlinder_base::sync::{Arc, Mutex, Weak};
+use vlinder_base::random::Random;
+use vlinder_base::sync::{Arc, Weak};
 use vlinder_codec::checksum::ChecksumKind;
+use vlinder_forest::{
+    ChecksumLookup, ExtentUsers, Forest, ForestError, OpenTree, PendingReferences, Referrer, find_root_item,
+};
 use vlinder_format::checksum_item::ChecksumGeometry;
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::superblock::Superblock;
-use vlinder_format::{Generation, Key, RootId};
-use vlinder_tree::bootstrap::Leniency;
+use vlinder_format::{DeviceId, Generation, Key, Logical, RootId};
+use vlinder_space::{ChunkShare, PromisedData, SpaceReport, Ticket};
 use vlinder_tree::lease::{CommitLease, LeaseObserver};
-use vlinder_tree::{Root, RootPointer, VolumeBlocks};
-use vlinder_volume::Volume;
+use vlinder_tree::{Root, RootPointer};
+use vlinder_volume::{Opened, Volume};
 
-use crate::block_balance::BlockBalance;
-use crate::chunk_work::ChunkWork;
-use crate::chunks::ChunkMaker;
-use crate::commit_queues::CommitQueues;
-use crate::dead_trees::DeadTrees;
-use crate::freed_space::FreedSpace;
-use crate::fsync_log::LogWriter;
-use crate::global_reserve::ReserveSizing;
-use crate::group_loader::GroupLoader;
-use crate::latch::Latch;
-use crate::measuring::Measuring;
-use crate::metrics::EngineMetrics;
+use crate::engine_core::EngineCore;
+use crate::handle::Handle;
+use crate::log_roots::FsyncLog;
+use crate::open::open_core;
+use crate::options::EngineOptions;
 use crate::pending::PendingWindow;
-use crate::phase::RunningTransaction;
-use crate::promises::{DataPromise, Reserver};
-use crate::shutdown::Shutdown;
-use crate::space_service::BlockSpace;
-use crate::subvolume_numbers::SubvolumeNumbers;
-use crate::system_trees::SystemTrees;
-use crate::troubles::Troubles;
-use crate::unpublished::Unpublished;
+use crate::promises::DataPromise;
+use crate::reservation::Reservation;
+use crate::tree_deletion::clean;
+use crate::troubles::FailedCommit;
 use crate::{EngineError, Participant, ReadOnlyReason};
-use vlinder_forest::{Forest, OpenTree, find_root_item};
-use vlinder_space::{PromisedData, SpaceManager, Ticket};
 
-/// Mechanisms that are switched off, for measuring (`-o disable=`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Disabled {
-    /// The cached position of seeks.
-    pub seek_cache: bool,
-    /// Batches of pending items across gaps.
-    pub delayed_batch: bool,
-    /// Skipping group items that did not change.
-    pub block_group_skip: bool,
-    /// Readahead for send.
-    pub send_readahead: bool,
-    /// Trimming state records in place.
-    pub state_trim: bool,
-}
-
-/// How a file system is opened.
-#[derive(Clone)]
-pub struct EngineOptions {
-    /// For reading only.
-    pub read_only: bool,
-    /// Why an fsync log is to be left as it is, if so. Otherwise the engine of a file system that has one
-    /// takes no changes until the log was taken up ([`Engine::take_up_log`]).
-    pub leave_log: Option<ReadOnlyReason>,
-    /// Memory for tree blocks, clean and changed, in bytes.
-    pub cache_bytes: u64,
-    /// Memory for what is not on disk yet, in bytes.
-    pub dirty_bytes: u64,
-    /// Tell the devices what was freed.
-    pub discard: bool,
-    /// Where times come from.
-    pub clock: Arc<dyn Clock>,
-    /// Where UUIDs come from.
-    pub random: Arc<dyn Random>,
-    /// Where mechanisms count.
-    pub registry: Arc<Registry>,
-    /// What is switched off.
-    pub disabled: Disabled,
-    /// What may be damaged. Only with `read_only`, or under a log that is left.
-    pub rescue: Rescue,
-}
-
-/// What a file system that is opened for reading may lack (parts of `rescue=`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rescue {
-    /// Trees that reading files can do without may be missing or have a root that can't be read, as with
-    /// Linux's `rescue=ignorebadroots`: extent, device, checksum, UUID, free-space and block-group tree.
-    pub ignores_bad_roots: bool,
-    /// What is believed although it is damaged.
-    pub leniency: Leniency,
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        Self {
-            read_only: false,
-            leave_log: None,
-            cache_bytes: 256 << 20,
-            dirty_bytes: 64 << 20,
-            discard: false,
-            clock: Arc::new(InodeClock::new()),
-            random: Arc::new(OsRandom),
-            registry: Arc::new(Registry::new()),
-            disabled: Disabled::default(),
-            rescue: Rescue::default(),
-        }
-    }
-}
-
-impl EngineOptions {
-    /// Changed blocks that a transaction may gather: its predecessor's, which are being written, are as many.
-    pub(crate) fn dirty_blocks_bytes(&self) -> u64 {
-        self.cache_bytes / 4
-    }
-}
-
-/// A file system's trees, space and running transaction.
+/// A file system's trees, space and running transaction: what is built on it begins here.
 pub struct Engine {
-    pub(crate) volume: Arc<Volume>,
-    pub(crate) blocks: Arc<VolumeBlocks>,
-    pub(crate) options: EngineOptions,
-    pub(crate) metrics: EngineMetrics,
-    /// The superblock of the last commit, with what changed since in fields that no tree holds.
-    pub(crate) superblock: Mutex<Superblock>,
-    pub(crate) trees: SystemTrees,
-    pub(crate) space: SpaceManager,
-    pub(crate) queues: CommitQueues,
-    pub(crate) sharing_gate: Mutex<()>,
-    pub(crate) chunks: ChunkWork,
-    pub(crate) dead_trees: DeadTrees,
-    pub(crate) freed: FreedSpace,
-    /// What fsync writes between commits.
-    pub(crate) log: LogWriter,
-    pub(crate) block_balance: BlockBalance,
-    pub(crate) running: RunningTransaction,
-    /// Held by the committer, with what an earlier commit left to be published.
-    pub(crate) committer: Mutex<Option<Unpublished>>,
-    pub(crate) troubles: Troubles,
-    pub(crate) latch: Latch,
-    pub(crate) participants: Mutex<Vec<Weak<dyn Participant>>>,
-    pub(crate) numbers: SubvolumeNumbers,
-    /// Whether the groups' items were read; held by who reads them.
-    pub(crate) has_groups: Mutex<bool>,
+    core: EngineCore,
 }
 
 impl Engine {
+    /// Opens the file system of a volume.
+    ///
+    /// What vlinder cannot keep right when it writes opens for reading, with the reason
+    /// ([`Engine::read_only_reason`]).
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownFeatures`]; damage or device errors on the way to the trees that everything
+    /// needs.
+    pub fn open(opened: Opened, options: EngineOptions) -> Result<Arc<Self>, EngineError> {
+        Ok(Arc::new(Self { core: open_core(opened, options)? }))
+    }
+
+    /// The parts, for tests that look at them.
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &EngineCore {
+        &self.core
+    }
+
+    /// Joins the running transaction, or waits for the next if it is just ending.
+    ///
+    /// # Errors
+    /// [`EngineError::ReadOnly`]; [`EngineError::NoSpace`], before anything was changed.
+    pub fn begin(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
+        self.core.begin(reservation)
+    }
+
+    /// As [`begin`](Self::begin), for work that can wait: where there is no room right now, it fails at once
+    /// instead of committing.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
+        self.core.begin_at_once(reservation)
+    }
+
+    /// Makes everything durable that was done in handles that ended before this call.
+    ///
+    /// # Errors
+    /// [`EngineError::ReadOnly`], or what went wrong: then the file system is read-only from now on, unless
+    /// the host has no space ([`EngineError::is_host_full`]). What only a participant met ends no commit, and
+    /// is given once that is durable. Within a participant's callback this does nothing.
+    pub fn commit(&self) -> Result<Generation, EngineError> {
+        self.core.commit()
+    }
+
     /// The trees of the running transaction.
     pub fn forest(&self) -> &Forest {
-        self.trees.forest()
+        self.core.trees().forest()
     }
 
     /// The volume, for reading and writing data.
     pub fn volume(&self) -> &Volume {
-        &self.volume
+        self.core.volume()
     }
 
     /// What the mechanisms count.
     pub fn registry(&self) -> &Registry {
-        &self.options.registry
+        &self.core.options().registry
     }
 
     /// How the file system was opened.
     pub fn options(&self) -> &EngineOptions {
-        &self.options
+        self.core.options()
     }
 
     /// Where times come from.
     pub fn clock(&self) -> &dyn Clock {
-        &*self.options.clock
+        &*self.core.options().clock
     }
 
     /// Where UUIDs come from.
     pub fn random(&self) -> &dyn Random {
-        &*self.options.random
+        &*self.core.options().random
     }
 
     /// The superblock as it stands.
     pub fn superblock(&self) -> Superblock {
-        self.superblock.lock().clone()
+        self.core.superblock().clone()
     }
 
     /// Changes fields of the superblock that no tree holds (the label); the next commit writes it. Called
     /// with a handle open.
     pub fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
-        change(&mut self.superblock.lock());
-        self.running.mark_changed();
+        change(&mut self.core.superblock());
+        self.core.running().mark_changed();
     }
 
     /// Bytes of a sector.
     pub fn sector_size(&self) -> u32 {
-        self.volume.geometry().sector_size
+        self.core.volume().geometry().sector_size
     }
 
     /// Bytes of a tree block.
     pub fn node_size(&self) -> u32 {
-        self.volume.geometry().node_size
+        self.core.volume().geometry().node_size
     }
 
     /// Kind of every checksum.
     pub fn checksum_kind(&self) -> ChecksumKind {
-        self.volume.geometry().checksum_kind
+        self.core.volume().geometry().checksum_kind
     }
 
     /// The arithmetic of checksum items.
     pub fn checksum_geometry(&self) -> ChecksumGeometry {
-        self.trees.checksum_geometry()
+        self.core.trees().checksum_geometry()
     }
 
     /// Whether holes have no items.
     pub fn no_holes(&self) -> bool {
-        self.superblock.lock().incompat.has(IncompatFeatures::NO_HOLES)
+        self.core.superblock().incompat.has(IncompatFeatures::NO_HOLES)
     }
 
     /// Why nothing can be changed, if so.
     pub fn read_only_reason(&self) -> Option<ReadOnlyReason> {
-        self.latch.reason()
+        self.core.latch().reason()
     }
 
     /// Nothing can be changed from now on: an error left it unsure what is on the devices.
     pub fn latch_read_only(&self, error: &dyn std::error::Error) {
-        self.shutdown().close_after(error);
+        self.core.shutdown().close_after(error);
     }
 
     /// Nothing can be changed from now on, as was asked for: what was done before is committed.
     pub fn end_changes(&self, reason: ReadOnlyReason) {
-        self.shutdown().close_for(reason);
+        self.core.shutdown().close_for(reason);
     }
 
     /// The tree of a number, subvolumes included.
@@ -234,28 +169,28 @@ impl Engine {
     /// # Errors
     /// [`EngineError::NoSuchTree`], or what reading its root item met.
     pub fn tree(&self, id: RootId) -> Result<Arc<OpenTree>, EngineError> {
-        self.trees.tree(id, self.space.reservations())
+        self.core.trees().tree(id, self.core.space().reservations())
     }
 
     /// Whether a tree that reading files can do without is missing or has a root that can't be read
     /// ([`Rescue::ignores_bad_roots`]).
     pub fn is_bad_root(&self, id: RootId) -> bool {
-        self.trees.fixed().bad.contains(&id)
+        self.core.trees().fixed().bad.contains(&id)
     }
 
     /// The chunk tree, for searches.
     pub fn chunk_tree(&self) -> &Arc<Root> {
-        self.trees.chunk()
+        self.core.trees().chunk()
     }
 
     /// The running transaction's generation.
     pub fn generation(&self) -> Generation {
-        self.running.generation()
+        self.core.running().generation()
     }
 
     /// Registers someone who has things to put into a transaction before it ends.
     pub fn register(&self, participant: Weak<dyn Participant>) {
-        self.participants.lock().push(participant);
+        self.core.committer().register(participant);
     }
 
     /// An item, with what is pending of it.
@@ -263,10 +198,10 @@ impl Engine {
     /// # Errors
     /// What reading the tree met.
     pub fn item(&self, tree: &OpenTree, key: &Key) -> Result<Option<Vec<u8>>, EngineError> {
-        if let Some(pending) = self.queues.pending().get(tree.id(), key) {
+        if let Some(pending) = self.core.queues().pending().get(tree.id(), key) {
             return Ok(pending);
         }
-        Ok(self.trees.store().get(tree.root(), key)?.map(|position| position.data().to_vec()))
+        Ok(self.core.trees().store().get(tree.root(), key)?.map(|position| position.data().to_vec()))
     }
 
     /// Items from `from` up to and without `to`, with what is pending of them, in order, at most `limit`.
@@ -283,10 +218,10 @@ impl Engine {
         if from >= to {
             return Ok(Vec::new());
         }
-        let mut pending = PendingWindow::new(self.queues.pending(), tree.id(), from, to);
+        let mut pending = PendingWindow::new(self.core.queues().pending(), tree.id(), from, to);
         let mut items = Vec::new();
         let mut cursor =
-            self.trees.store().cursor(tree.root(), &from, vlinder_tree::Readahead::Forward(8))?;
+            self.core.trees().store().cursor(tree.root(), &from, vlinder_tree::Readahead::Forward(8))?;
         while items.len() < limit {
             let stored = cursor.item().filter(|(key, _)| *key < to).map(|(key, data)| (key, data.to_vec()));
             match (stored, pending.first_key()) {
@@ -312,57 +247,10 @@ impl Engine {
         Ok(items)
     }
 
-    /// What makes the file system read-only.
-    pub(crate) fn shutdown(&self) -> Shutdown<'_> {
-        Shutdown::new(&self.latch, &self.running, &self.volume)
-    }
-
-    /// What makes chunks.
-    pub(crate) fn chunk_maker(&self) -> ChunkMaker<'_> {
-        ChunkMaker::new(&self.trees, &self.queues, &self.space, &self.chunks, &self.running)
-    }
-
-    /// What sizes the global reserve.
-    pub(crate) fn reserve_sizing(&self) -> ReserveSizing<'_> {
-        ReserveSizing {
-            trees: &self.trees,
-            queues: &self.queues,
-            space: &self.space,
-            chunks: &self.chunks,
-            numbers: &self.numbers,
-        }
-    }
-
-    /// What measures in the trees as they stand.
-    pub(crate) fn measuring(&self) -> Measuring<'_> {
-        Measuring::new(&self.trees, &self.queues, &self.space, &self.running)
-    }
-
-    /// What reserves space.
-    pub(crate) fn reserver(&self) -> Reserver<'_> {
-        let (sizing, measuring) = (self.reserve_sizing(), self.measuring());
-        Reserver::new(sizing, measuring, self.chunk_maker(), &self.running, &self.freed)
-    }
-
-    /// What gives trees their blocks.
-    pub(crate) fn block_space(&self) -> BlockSpace<'_> {
-        BlockSpace {
-            reserver: self.reserver(),
-            loader: self.group_loader(),
-            maker: self.chunk_maker(),
-            shutdown: self.shutdown(),
-            space: &self.space,
-            running: &self.running,
-            log: &self.log,
-            balance: &self.block_balance,
-            sharing_gate: &self.sharing_gate,
-        }
-    }
-
     /// Bytes of data that the groups, and chunks that can be made, have room for beside what metadata need. A
     /// file system that is only read knows its groups after [`Engine::space`].
     pub fn room_for_data(&self) -> u64 {
-        self.chunk_maker().room_for_data()
+        self.core.chunk_maker().room_for_data()
     }
 
     /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, by removing
@@ -370,14 +258,14 @@ impl Engine {
     /// has not freed yet what it pinned.
     #[must_use]
     pub fn would_gain_by_committing(&self) -> bool {
-        self.reserver().would_gain_by_committing()
+        self.core.reserver().would_gain_by_committing()
     }
 
     /// Whether one item more can be changed outside a transaction, for a participant to put in before the
     /// next commit. A caller that hears no leaves the item as it was: a commit that found no space for it
     /// could not end.
     pub fn has_room_for_item(&self) -> bool {
-        self.reserver().has_room_for_item()
+        self.core.reserver().has_room_for_item()
     }
 
     /// Promises data space to a write, and the metadata for it, so that its flush later cannot fail for lack
@@ -387,8 +275,8 @@ impl Engine {
     /// # Errors
     /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
     pub fn promise_data(&self, space: PromisedData) -> Result<DataPromise<'_>, EngineError> {
-        self.latch.check_writable()?;
-        self.reserver().promise_data(space, || self.commit().map(drop))
+        self.core.latch().check_writable()?;
+        self.core.reserver().promise_data(space, || self.commit().map(drop))
     }
 
     /// As [`promise_data`](Self::promise_data), for data whose items lie at these keys of a tree, in order,
@@ -403,8 +291,8 @@ impl Engine {
         keys: impl FnOnce() -> Vec<Range<Key>>,
         space: PromisedData,
     ) -> Result<DataPromise<'_>, EngineError> {
-        self.latch.check_writable()?;
-        self.reserver().promise_data_at(tree, keys, space, || self.commit().map(drop))
+        self.core.latch().check_writable()?;
+        self.core.reserver().promise_data_at(tree, keys, space, || self.commit().map(drop))
     }
 
     /// The calling thread was refused so many bytes of metadata ([`EngineError::lacking_metadata_bytes`]) and
@@ -412,45 +300,40 @@ impl Engine {
     /// before. Waits for the tickets that were taken earlier, up to two seconds for each.
     #[must_use]
     pub fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
-        self.space.reservations().take_ticket(bytes)
+        self.core.space().reservations().take_ticket(bytes)
     }
 
     /// Promises space to data that were accepted before, whatever there is.
     pub fn promise_accepted_data(&self, data: PromisedData) {
-        self.space.reservations().promise_accepted_data(data);
+        self.core.space().reservations().promise_accepted_data(data);
     }
 
     /// Gives back a kept promise ([`DataPromise::keep`]), when its data have their items or were dropped;
     /// `placed_bytes` of them had their space ([`place_promised_data`](Self::place_promised_data)).
     pub fn settle_data_promise(&self, promised: PromisedData, placed_bytes: u64) {
-        self.space.reservations().unpromise_data(promised, placed_bytes);
+        self.core.space().reservations().unpromise_data(promised, placed_bytes);
     }
 
     /// So many bytes of data that were promised space have it now, and count no longer beside it.
     pub fn place_promised_data(&self, bytes: u64) {
-        self.space.reservations().place_data(bytes);
+        self.core.space().reservations().place_data(bytes);
     }
 
     /// Data that had their space ([`place_promised_data`](Self::place_promised_data)) gave it back; it is
     /// promised to them still.
     pub fn displace_promised_data(&self, bytes: u64) {
-        self.space.reservations().displace_data(bytes);
-    }
-
-    /// What reads groups out of the trees.
-    pub(crate) fn group_loader(&self) -> GroupLoader<'_> {
-        GroupLoader::new(&self.trees, &self.space, &self.chunks)
+        self.core.space().reservations().displace_data(bytes);
     }
 
     /// Items that changed outside a transaction: ordinary changes leave room for them, so that the next
     /// commit takes them. (It goes without those that find none.)
     pub fn await_items(&self, count: u64) {
-        self.queues.work().await_items(count);
+        self.core.queues().work().await_items(count);
     }
 
     /// Items that were awaited are in a transaction, or not needed any more.
     pub fn settle_awaited_items(&self, count: u64) {
-        self.queues.work().settle_awaited(count);
+        self.core.queues().work().settle_awaited(count);
     }
 
     /// Commits, and leases the state that was published: it stays readable until the lease is dropped or
@@ -466,9 +349,9 @@ impl Engine {
             Some(_) => {}
         }
         // No commit is under way: nothing of what was published is freed yet.
-        let _committer = self.committer.lock();
+        let _committer = self.core.committer().lock();
         let observer: Weak<Self> = Arc::downgrade(self);
-        Ok(self.freed.lease(self.volume.published_superblocks(), observer))
+        Ok(self.core.freed().lease(self.core.volume().published_superblocks(), observer))
     }
 
     /// The root of a tree in a leased state, for searches in [`Engine::forest`].
@@ -476,17 +359,157 @@ impl Engine {
     /// # Errors
     /// [`EngineError::NoSuchTree`], what reading met, or that the lease was revoked.
     pub fn leased_tree(&self, lease: &CommitLease, id: RootId) -> Result<Arc<Root>, EngineError> {
-        let found = lease.root_tree().map(|root| find_root_item(self.trees.store(), &root, id)).transpose();
+        let found =
+            lease.root_tree().map(|root| find_root_item(self.core.trees().store(), &root, id)).transpose();
         // A state that was given up may look like anything.
         lease.confirm()?;
         let (_, item) = found?.flatten().ok_or(EngineError::NoSuchTree { root: id })?;
         let pointer = RootPointer { logical: item.address, generation: item.generation, level: item.level };
         Ok(Root::new(id, pointer, item.last_snapshot))
     }
+
+    /// The last commit that failed since the file system was opened.
+    #[must_use]
+    pub fn failed_commit(&self) -> Option<FailedCommit> {
+        self.core.troubles().failed_commit()
+    }
+
+    /// Keeps what went wrong in a commit, or before it in writing out what it was to make durable. The log
+    /// says each reason once as long as no commit succeeds.
+    pub fn note_failed_commit(&self, error: &dyn std::error::Error) {
+        self.core.note_failed_commit(error);
+    }
+
+    /// Whether the host has no space for the image. From a write that failed so until everything is durable.
+    /// A file system that an error made read-only waits for no space.
+    #[must_use]
+    pub fn is_host_full(&self) -> bool {
+        self.core.troubles().is_host_full() && self.core.latch().check_unbroken().is_ok()
+    }
+
+    /// How often the host became full: what one such time has learned says nothing of the next.
+    #[must_use]
+    pub fn times_host_was_full(&self) -> u64 {
+        self.core.troubles().times_host_was_full()
+    }
+
+    /// The error of a caller that needs room on the host while that is full.
+    #[must_use]
+    pub fn full_host(&self) -> EngineError {
+        self.core.troubles().full_host()
+    }
+
+    /// An error of a write, told as [`EngineError::HostFull`] where it is that; it is so from now on.
+    #[must_use]
+    pub fn or_host_full(&self, error: EngineError) -> EngineError {
+        self.core.troubles().or_host_full(error)
+    }
+
+    /// Everything is durable that was done before.
+    pub fn note_all_durable(&self) {
+        self.core.troubles().note_all_durable();
+    }
+
+    /// How full the file system is, right now. A file system that is only read learns it with the first call.
+    ///
+    /// # Errors
+    /// What reading the chunks and their groups met.
+    pub fn space(&self) -> Result<SpaceReport, EngineError> {
+        self.core.load_space(Err)?;
+        Ok(SpaceReport {
+            kinds: self.core.space().kinds(),
+            devices: self.core.chunks().device_reports(),
+            unallocated_bytes: self.core.chunks().unallocated_bytes(),
+            device_bytes: self.core.chunks().device_bytes(),
+            global_reserve_bytes: self.core.space().global_reserve(),
+            linux_reserve_bytes: self.core.reserve_sizing().linux_reserve(),
+            can_make_metadata: self.core.chunks().can_make_metadata(),
+            data_available_bytes: self.room_for_data(),
+        })
+    }
+
+    /// What the chunks have on each device, in the order in which the chunks name them.
+    ///
+    /// # Errors
+    /// What reading the chunks met.
+    pub fn chunk_shares(&self) -> Result<Vec<ChunkShare>, EngineError> {
+        self.core.load_space(Err)?;
+        Ok(self.core.chunks().shares())
+    }
+
+    /// The users of extents in the running transaction's state; read-only file systems need no handle.
+    ///
+    /// # Errors
+    /// What opening the extent tree met.
+    pub fn extent_users<'a>(&'a self, _handle: Option<&Handle<'a>>) -> Result<ExtentUsers<'a>, ForestError> {
+        ExtentUsers::new(self.core.trees().forest(), Some(&self.core))
+    }
+
+    /// The checksums of data, for look-ups.
+    ///
+    /// # Errors
+    /// What opening the checksum tree met.
+    pub fn checksum_lookup(&self) -> Result<ChecksumLookup<'_>, ForestError> {
+        ChecksumLookup::new(self.core.trees().forest(), self.checksum_geometry(), self.checksum_kind())
+    }
+
+    /// The last handle on a deleted tree is closed: [`Engine::clean`] may free its blocks.
+    pub fn add_dead_tree(&self, tree: Arc<OpenTree>) {
+        self.core.dead_trees().add(tree);
+    }
+
+    /// Frees blocks of deleted trees, about `budget_blocks` of them; gives whether there are more.
+    ///
+    /// # Errors
+    /// What reading or changing trees met, or [`EngineError::NoSpace`]. A tree whose walk an error ended goes
+    /// behind the others, and is tried again by a later call: the error may have passed by then (Linux, too,
+    /// keeps it: `btrfs_add_dead_root`).
+    pub fn clean(&self, budget_blocks: usize) -> Result<bool, EngineError> {
+        clean(&self.core, budget_blocks)
+    }
+
+    /// How often blocks of deleted trees were freed: a caller that found no room before may find some once
+    /// that has grown.
+    pub fn deletion_steps(&self) -> u64 {
+        self.core.dead_trees().steps()
+    }
+
+    /// Deleted trees that are closed and not fully freed, in the order of freeing.
+    pub fn dead_trees(&self) -> Vec<RootId> {
+        self.core.dead_trees().ids()
+    }
+
+    /// The devices that the file system has and nobody gave.
+    #[must_use]
+    pub fn missing_devices(&self) -> Vec<DeviceId> {
+        self.core.chunks().missing_devices()
+    }
+
+    /// Takes up the log that the superblock names, after which changes may be made: all in the one
+    /// transaction of the handle that replays it ([`Handle::finish_log`]). None where there is no log, or
+    /// where the file system cannot be changed for another reason. Logs of subvolumes that were deleted count
+    /// for nothing.
+    ///
+    /// # Errors
+    /// Damage of the log, or a place of it that is not free; the engine takes no changes then.
+    pub fn take_up_log(&self) -> Result<Option<FsyncLog>, EngineError> {
+        FsyncLog::take_up(&self.core)
+    }
 }
 
 impl LeaseObserver for Engine {
     fn lease_ended(&self) {
-        self.freed.release(self.space.pins());
+        self.core.freed().release(self.core.space().pins());
+    }
+}
+
+impl PendingReferences for EngineCore {
+    fn changes(&self, start: Logical) -> Option<Vec<(Referrer, i64)>> {
+        let delayed = self.queues().delayed();
+        delayed.head(start).map(|head| head.changes.iter().collect())
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation()
     }
 }

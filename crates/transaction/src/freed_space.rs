@@ -20,8 +20,8 @@ const MOST_HELD_PIECES: usize = 1 << 19;
 ///    ([`publish`](Self::publish) holds it back, [`release`](Self::release) lets it go).
 /// 2. What was freed is discarded before a thread can take it again ([`publish`](Self::publish),
 ///    [`release`](Self::release)).
-/// 3. One thread at a time lets go what leases held: between the look at the ranges and their end as pinned no
-///    other thread adds to them.
+/// 3. One thread at a time lets go what leases held: between the look at the ranges and their end as pinned
+///    no other thread adds to them.
 pub(crate) struct FreedSpace {
     leases: Arc<Leases>,
     volume: Arc<Volume>,

@@ -229,7 +229,7 @@ mod tests {
             let ours = {
                 let engine = write(&image).unwrap();
                 let fsid = engine.superblock().fsid;
-                (fsid.to_string(), engine.reserve_sizing().linux_reserve())
+                (fsid.to_string(), engine.core().reserve_sizing().linux_reserve())
             };
             let mounted = kernel::KernelMount::new(&image, "").unwrap();
             let place = format!("/sys/fs/btrfs/{}/allocation/global_rsv_size", ours.0);

@@ -12,10 +12,10 @@ use vlinder_tree::{Edit, Root};
 
 use crate::EngineError;
 use crate::change_kind::ChangeKind;
+use crate::checksums::ChecksumTree;
 use crate::editor::Editor;
-use crate::engine::Engine;
+use crate::engine_core::EngineCore;
 use crate::extents::delayed::ExtentKind;
-use crate::handle_space::HandleSpace;
 use crate::reservation::Reservation;
 use crate::unwinding::PanicWatch;
 use vlinder_forest::Referrer;
@@ -34,7 +34,7 @@ pub struct DataExtent {
 
 /// The right to change things in the running transaction. The transaction does not end while it is open.
 pub struct Handle<'a> {
-    pub(crate) engine: &'a Engine,
+    pub(crate) core: &'a EngineCore,
     pub(crate) editor: Editor<'a>,
     generation: Generation,
     promised: Charge,
@@ -54,14 +54,14 @@ fn timestamp(moment: Moment) -> Timestamp {
 /// Extents with pending references that a transaction keeps in memory, at some 200 bytes each.
 const MOST_DELAYED_HEADS: usize = 100_000;
 
-impl Engine {
+impl EngineCore {
     /// Joins the running transaction, or waits for the next if it is just ending.
     ///
     /// # Errors
     /// [`EngineError::ReadOnly`]; [`EngineError::NoSpace`], before anything was changed.
-    pub fn begin(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
-        self.latch.check_writable()?;
-        let _timer = self.metrics.begin_wait_time.time();
+    pub(crate) fn begin(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
+        self.latch().check_writable()?;
+        let _timer = self.metrics().begin_wait_time.time();
         self.relieve()?;
         self.reserver().promise_changes(reservation.changes, reservation.draw, || self.commit().map(drop))?;
         self.begin_promised(reservation)
@@ -72,9 +72,9 @@ impl Engine {
     ///
     /// # Errors
     /// As there.
-    pub fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
-        self.latch.check_writable()?;
-        let _timer = self.metrics.begin_wait_time.time();
+    pub(crate) fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
+        self.latch().check_writable()?;
+        let _timer = self.metrics().begin_wait_time.time();
         self.relieve()?;
         let reserver = self.reserver();
         if !reserver.try_changes(reservation.changes, reservation.draw) {
@@ -86,10 +86,10 @@ impl Engine {
     /// Joins the transaction with a promise that was given.
     fn begin_promised(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
         let changes = reservation.changes;
-        let joined = self.running.join(|| self.latch.check_writable());
-        let generation = joined.inspect_err(|_| self.space.reservations().unpromise(changes))?;
+        let joined = self.running().join(|| self.latch().check_writable());
+        let generation = joined.inspect_err(|_| self.space().reservations().unpromise(changes))?;
         Ok(Handle {
-            engine: self,
+            core: self,
             editor: self.editor(generation, Some(reservation.draw.max(Draw::Margin)), changes),
             generation,
             promised: changes,
@@ -103,22 +103,19 @@ impl Engine {
 
     /// Commits before the transaction outgrows the memory that it may take.
     fn relieve(&self) -> Result<(), EngineError> {
-        let blocks = self.trees.store().dirty_bytes() > self.options.dirty_blocks_bytes();
-        let items = self.queues.pending().bytes() > self.options.dirty_bytes / 4;
-        let references = self.queues.delayed().len() > MOST_DELAYED_HEADS;
+        let blocks = self.trees().store().dirty_bytes() > self.options().dirty_blocks_bytes();
+        let items = self.queues().pending().bytes() > self.options().dirty_bytes / 4;
+        let references = self.queues().delayed().len() > MOST_DELAYED_HEADS;
         if blocks || items || references { self.commit().map(drop) } else { Ok(()) }
     }
+}
 
-    fn editor(&self, generation: Generation, draw: Option<Draw>, promised: Charge) -> Editor<'_> {
-        let space = HandleSpace::new(self.block_space(), draw, promised);
-        Editor::new(self.trees.store(), space, generation, self.trees.identity())
-    }
-
+impl<'a> Handle<'a> {
     /// The committer's handle: no other is open.
-    pub(crate) fn critical_handle(&self, generation: Generation) -> Handle<'_> {
-        Handle {
-            engine: self,
-            editor: self.editor(generation, None, Charge::default()),
+    pub(crate) fn critical(core: &'a EngineCore, generation: Generation) -> Self {
+        Self {
+            core,
+            editor: core.editor(generation, None, Charge::default()),
             generation,
             promised: Charge::default(),
             kind: ChangeKind::Commit,
@@ -138,13 +135,13 @@ impl Handle<'_> {
 
     /// The time of day for all that this handle changes: when it was first asked for.
     pub fn time(&self) -> Timestamp {
-        *self.time.get_or_init(|| timestamp(self.engine.clock().now()))
+        *self.time.get_or_init(|| timestamp(self.core.options().clock.now()))
     }
 
     /// [`time`](Self::time) where that is known; else about now, which costs less: for what is compared with
     /// no other time.
     pub fn time_about(&self) -> Timestamp {
-        self.time.get().copied().unwrap_or_else(|| timestamp(self.engine.clock().recently()))
+        self.time.get().copied().unwrap_or_else(|| timestamp(self.core.options().clock.recently()))
     }
 
     /// Changes a tree: all edits or none; sorted by key.
@@ -160,7 +157,7 @@ impl Handle<'_> {
     /// # Errors
     /// As [`vlinder_tree::Trees::edit`].
     pub fn edit_root_tree(&mut self, edits: &[Edit<'_>]) -> Result<(), EngineError> {
-        Ok(self.editor.edit(self.engine.trees.root_tree(), edits)?)
+        Ok(self.editor.edit(self.core.trees().root_tree(), edits)?)
     }
 
     /// Makes sure of room for what items that will be pending at these keys take beyond their own leaves:
@@ -192,7 +189,7 @@ impl Handle<'_> {
     pub fn insert_pending(&mut self, tree: &OpenTree, key: Key, data: Vec<u8>) {
         self.assert_charged(tree, &key);
         self.leave_item(data.len());
-        self.engine.queues.pending().put(tree.id(), key, data, true, tree.may_share_blocks());
+        self.core.queues().pending().put(tree.id(), key, data, true, tree.may_share_blocks());
         self.mark_changed();
     }
 
@@ -200,14 +197,14 @@ impl Handle<'_> {
     pub fn put_pending(&mut self, tree: &OpenTree, key: Key, data: Vec<u8>) {
         self.assert_charged(tree, &key);
         self.leave_item(data.len());
-        self.engine.queues.pending().put(tree.id(), key, data, false, tree.may_share_blocks());
+        self.core.queues().pending().put(tree.id(), key, data, false, tree.may_share_blocks());
         self.mark_changed();
     }
 
     /// A removal waits in memory for the commit, or cancels a pending insertion.
     pub fn remove_pending(&mut self, tree: &OpenTree, key: Key) {
         self.leave_item(0);
-        self.engine.queues.pending().remove(tree.id(), key, tree.may_share_blocks());
+        self.core.queues().pending().remove(tree.id(), key, tree.may_share_blocks());
         self.mark_changed();
     }
 
@@ -221,10 +218,10 @@ impl Handle<'_> {
     /// are not counted again: where the handle changed the checksum tree itself, the leaves are copied
     /// already.)
     fn check_use(&self, promised: Charge) {
-        let engine = self.engine;
+        let core = self.core;
         let left = self.editor.space.left();
         let taken = self.editor.used_blocks();
-        let sizes = engine.space.reservations().sizes();
+        let sizes = core.space().reservations().sizes();
         let before = TreeSizes { made: 0, ..sizes };
         let after = TreeSizes { made: taken, ..sizes };
         // Two bounds of the same: each price by itself is rounded up, and priced together the blocks cost
@@ -232,11 +229,11 @@ impl Handle<'_> {
         let together = after.price_blocks(&(left + Charge { blocks: taken, ..Charge::default() }));
         let used = together.min(taken.saturating_add(after.price_blocks(&left)));
         let blocks = before.price_blocks(&promised);
-        engine.metrics.most_used.note(self.kind, used, blocks);
+        core.metrics().most_used.note(self.kind, used, blocks);
         if used <= blocks || self.kind == ChangeKind::LogReplay {
             return;
         }
-        engine.metrics.broken_promises.increment();
+        core.metrics().broken_promises.increment();
         let kind = self.kind;
         debug_assert!(
             false,
@@ -255,14 +252,14 @@ impl Handle<'_> {
     /// As [`remove_pending`](Self::remove_pending), for an item that was removed, and that may have been put
     /// in since.
     pub fn remove_if_pending(&mut self, tree: &OpenTree, key: Key) {
-        if matches!(self.engine.queues.pending().get(tree.id(), &key), Some(Some(_))) {
+        if matches!(self.core.queues().pending().get(tree.id(), &key), Some(Some(_))) {
             self.remove_pending(tree, key);
         }
     }
 
     /// Says that something changed that no tree shows yet (a root item).
     pub fn mark_changed(&self) {
-        self.engine.running.mark_changed();
+        self.core.running().mark_changed();
     }
 
     /// Takes up to `most` bytes of data space in one piece, at least `least`, or where no piece of that
@@ -274,15 +271,15 @@ impl Handle<'_> {
     pub fn allocate_data(&mut self, least: u64, most: u64) -> Result<DataExtent, EngineError> {
         let mut least = least.max(1).min(most);
         loop {
-            match self.engine.space.take_data(least, most) {
+            match self.core.space().take_data(least, most) {
                 Ok((logical, length)) => return Ok(DataExtent { logical, length }),
-                Err(Taken::Load(group)) => self.engine.group_loader().load(group)?,
+                Err(Taken::Load(group)) => self.core.group_loader().load(group)?,
                 Err(Taken::Chunk) => {
-                    if self.engine.chunk_maker().make_chunk(Purpose::Data)? {
+                    if self.core.chunk_maker().make_chunk(Purpose::Data)? {
                         continue;
                     }
-                    let sector = u64::from(self.engine.sector_size());
-                    if least <= sector && self.engine.freed.revoke_leases(self.engine.space.pins()) {
+                    let sector = u64::from(self.core.trees().checksum_geometry().sector_size);
+                    if least <= sector && self.core.freed().revoke_leases(self.core.space().pins()) {
                         continue;
                     }
                     if least <= sector {
@@ -297,7 +294,7 @@ impl Handle<'_> {
 
     /// Gives back data space that nothing refers to and whose content does not matter.
     pub fn release_data(&mut self, extent: DataExtent) {
-        self.engine.space.unreserve(extent.logical, extent.length);
+        self.core.space().unreserve(extent.logical, extent.length);
     }
 
     /// A file refers to an extent; `fresh` for the first reference to one just allocated. `offset` is the
@@ -316,7 +313,7 @@ impl Handle<'_> {
             extents: u64::from(fresh),
             ..Charge::default()
         });
-        self.engine.queues.delayed().change(
+        self.core.queues().delayed().change(
             extent.logical,
             extent.length,
             ExtentKind::Data,
@@ -330,7 +327,7 @@ impl Handle<'_> {
     pub fn drop_data_reference(&mut self, extent: DataExtent, root: RootId, inode: ObjectId, offset: u64) {
         let referrer = Referrer::File { root, inode, offset };
         self.editor.space.leave(Charge { dropped_references: 1, extents: 1, ..Charge::default() });
-        self.engine.queues.delayed().change(
+        self.core.queues().delayed().change(
             extent.logical,
             extent.length,
             ExtentKind::Data,
@@ -345,8 +342,8 @@ impl Handle<'_> {
     /// # Errors
     /// What changing the checksum tree met.
     pub fn insert_checksums(&mut self, start: Logical, checksums: &[u8]) -> Result<(), EngineError> {
-        let engine = self.engine;
-        Ok(engine.trees.checksum_tree().insert(&mut self.editor, start, checksums)?)
+        let core = self.core;
+        Ok(ChecksumTree::of(core.trees()).insert(&mut self.editor, start, checksums)?)
     }
 
     /// Removes the checksums of a range that will be written anew in place.
@@ -354,8 +351,8 @@ impl Handle<'_> {
     /// # Errors
     /// What changing the checksum tree met.
     pub fn remove_checksums(&mut self, start: Logical, length: u64) -> Result<(), EngineError> {
-        let engine = self.engine;
-        Ok(engine.trees.checksum_tree().remove(&mut self.editor, start, length)?)
+        let core = self.core;
+        Ok(ChecksumTree::of(core.trees()).remove(&mut self.editor, start, length)?)
     }
 
     /// How often an extent of data is referenced by the running transaction or by the last durable commit;
@@ -373,8 +370,8 @@ impl Handle<'_> {
         offset: u64,
     ) -> Result<Option<u64>, EngineError> {
         let own = Referrer::File { root, inode, offset };
-        let stored = self.engine.trees.extent_tree().references(logical)?.map(|(count, _)| count);
-        let delayed = self.engine.queues.delayed();
+        let stored = self.core.trees().extent_tree().references(logical)?.map(|(count, _)| count);
+        let delayed = self.core.queues().delayed();
         let pending = delayed.head(logical).map(|head| head.net());
         let lost = delayed.lost_beside(logical, own);
         Ok(match (stored, pending) {
@@ -391,7 +388,7 @@ impl Handle<'_> {
     /// # Errors
     /// [`EngineError::NoSubvolumeNumber`].
     pub fn new_subvolume_number(&mut self) -> Result<RootId, EngineError> {
-        self.engine.numbers.take()
+        self.core.numbers().take()
     }
 
     /// Makes an empty subvolume tree and its root item. Its root directory and its name are the caller's to
@@ -409,7 +406,7 @@ impl Handle<'_> {
         let generation = self.generation;
         let mut item = new_root_item(pointer);
         item.root_directory = ObjectId::FIRST_FREE;
-        item.inode = subvolume_inode(self.engine.node_size());
+        item.inode = subvolume_inode(self.core.trees().node_size());
         let extension = item.extension_mut();
         extension.uuid = uuid;
         extension.creation_transaction = generation;
@@ -417,7 +414,7 @@ impl Handle<'_> {
         extension.creation_time = time;
         extension.change_time = time;
         let tree = OpenTree::made(Root::new(id, pointer, Generation(0)), RootItem::key(id, 0), item);
-        self.engine.trees.forest().insert(&tree);
+        self.core.trees().forest().insert(&tree);
         self.add_uuid(UuidKind::Own, uuid, id)?;
         self.add_quota_group(id)?;
         Ok(tree)
@@ -431,20 +428,20 @@ impl Drop for Handle<'_> {
         }
         if self.watch.saw_panic() {
             // Before the handle is counted as ended: what it changed must not be committed.
-            self.engine.shutdown().break_off("a change");
+            self.core.shutdown().break_off("a change");
         }
         // Before the promise goes: what is held was taken on it.
         self.editor.give_back();
-        self.engine.queues.work().note_edits(self.editor.grown_items());
+        self.core.queues().work().note_edits(self.editor.grown_items());
         let promised = self.promised + self.editor.space.further();
         self.editor.space.give_back_promise();
-        self.engine.space.reservations().unpromise(self.promised);
-        let was_last = self.engine.running.leave();
+        self.core.space().reservations().unpromise(self.promised);
+        let was_last = self.core.running().leave();
         // Last: a failed assertion must not leave a handle that the committer waits for.
         if !self.watch.saw_panic() {
             self.check_use(promised);
             if was_last && self.kind != ChangeKind::LogReplay {
-                self.engine.reserver().check_room(self.kind, &self.engine.metrics.broken_promises);
+                self.core.reserver().check_room(self.kind, &self.core.metrics().broken_promises);
             }
         }
     }

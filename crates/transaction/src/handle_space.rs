@@ -225,7 +225,7 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("handle_space");
         let engine = write(&new_image(&scratch, &[])).unwrap();
-        let space = HandleSpace::new(engine.block_space(), Some(Draw::Nothing), Charge::default());
+        let space = HandleSpace::new(engine.core().block_space(), Some(Draw::Nothing), Charge::default());
         let mut blocks = Vec::new();
         space.take(RootId::FS_TREE, 5, &mut blocks).unwrap();
         assert_eq!((blocks.len(), space.taken_blocks()), (5, 5));
@@ -238,15 +238,15 @@ mod tests {
         let key = Key::MIN;
         space.charge_snapshot(&tree, &[key]).unwrap();
         space.charge_copies_at(&tree, &[key, key]).unwrap();
-        assert_eq!(space.further(), engine.space.reservations().promised_changes());
+        assert_eq!(space.further(), engine.core().space().reservations().promised_changes());
         assert_ne!(space.further(), Charge::default());
         space.leave(Charge::leaves(3));
         assert_eq!(space.left(), Charge::leaves(3));
         space.give_back_promise();
-        assert_eq!(engine.space.reservations().promised_changes(), Charge::default());
+        assert_eq!(engine.core().space().reservations().promised_changes(), Charge::default());
         space.charge_copies_at(&tree, &[key]).unwrap();
         drop(space);
-        assert_eq!(engine.space.reservations().promised_changes(), Charge::default());
+        assert_eq!(engine.core().space().reservations().promised_changes(), Charge::default());
     }
 
     #[test]
@@ -259,10 +259,10 @@ mod tests {
         let keys = (1000..1744).map(|number| Key::new(ObjectId(number), ItemType::INODE_ITEM, 0));
         let edits: Vec<Edit<'_>> = keys.map(|key| Edit::new(key, Change::Insert(&[0; 160]))).collect();
         handle.edit(&tree, &edits).unwrap();
-        let node = engine.trees.store().block(&WantedBlock::root(tree.root())).unwrap();
+        let node = engine.core().trees().store().block(&WantedBlock::root(tree.root())).unwrap();
         let children = u64::try_from(node.len()).unwrap();
         assert!(children > 1);
-        let space = HandleSpace::new(engine.block_space(), Some(Draw::Nothing), Charge::default());
+        let space = HandleSpace::new(engine.core().block_space(), Some(Draw::Nothing), Charge::default());
         space.charge_copies(tree.id(), &[(&node, CopyEffect::Added)]).unwrap();
         assert_eq!(space.further().block_references, children);
         space.paid_copies.lock().insert((tree.id(), node.logical()));
@@ -281,10 +281,10 @@ mod tests {
         let scratch = Scratch::new("handle_space_refused");
         let engine = write(&new_image(&scratch, &[])).unwrap();
         let promised = Charge::leaves(7);
-        let space = HandleSpace::new(engine.block_space(), Some(Draw::Nothing), promised);
+        let space = HandleSpace::new(engine.core().block_space(), Some(Draw::Nothing), promised);
         let refused = space.add(Err(TreeError::NoSpace { root: RootId::FS_TREE, needed_bytes: 4096 }));
         let Err(TreeError::NoSpace { needed_bytes, .. }) = refused else { panic!("{refused:?}") };
-        assert_eq!(needed_bytes, 4096 + engine.space.reservations().price_bytes(promised));
+        assert_eq!(needed_bytes, 4096 + engine.core().space().reservations().price_bytes(promised));
         assert_eq!(space.further(), Charge::default());
     }
 
@@ -293,10 +293,10 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("committer_space");
         let engine = write(&new_image(&scratch, &[])).unwrap();
-        let space = HandleSpace::new(engine.block_space(), None, Charge::default());
+        let space = HandleSpace::new(engine.core().block_space(), None, Charge::default());
         let tree = engine.tree(RootId::FS_TREE).unwrap();
         space.charge_copies_at(&tree, &[Key::MIN; 100_000]).unwrap();
         assert_eq!(space.charge_snapshot(&tree, &[Key::MIN]).unwrap(), Charge::default());
-        assert_eq!(engine.space.reservations().promised_changes(), Charge::default());
+        assert_eq!(engine.core().space().reservations().promised_changes(), Charge::default());
     }
 }

@@ -2,162 +2,99 @@
 
 use std::cell::RefCell;
 
-use vlinder_base::sync::{Arc, Mutex};
+use vlinder_base::sync::Arc;
 use vlinder_format::device::DeviceItem;
 use vlinder_format::device_statistics::DeviceStatistics;
 use vlinder_format::features::{CompatReadOnlyFeatures, IncompatFeatures};
 use vlinder_format::superblock::Superblock;
-use vlinder_format::{Damage, DeviceId, ItemType, Key, ObjectId, RootId, Uuid};
+use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId, Uuid};
 use vlinder_tree::bootstrap::{Bootstrap, ChunkReading, bootstrap};
 use vlinder_tree::{Readahead, Root, TreeIdentity, TreeMetrics, Trees, WantedBlock};
 use vlinder_volume::{Opened, Volume, VolumeError};
 
 use crate::EngineError;
-use crate::block_balance::BlockBalance;
-use crate::chunk_work::ChunkWork;
-use crate::commit_queues::CommitQueues;
-use crate::dead_trees::DeadTrees;
-use crate::engine::{Engine, EngineOptions, Rescue};
-use crate::freed_space::FreedSpace;
-use crate::fsync_log::LogWriter;
-use crate::latch::Latch;
-use crate::metrics::{Conversions, EngineMetrics};
-use crate::phase::RunningTransaction;
+use crate::engine_core::{EngineCore, OpenedState};
+use crate::metrics::Conversions;
+use crate::options::{EngineOptions, Rescue};
 use crate::read_only::{
     reason_in_chunks, reason_in_devices, reason_in_log, reason_in_superblock, reason_in_trees,
 };
-use crate::subvolume_numbers::SubvolumeNumbers;
 use crate::system_trees::{FixedTrees, SystemTrees, checksum_geometry};
-use crate::troubles::Troubles;
 use vlinder_forest::{Forest, ForestError, OpenTree};
-use vlinder_space::SpaceManager;
 
-impl Engine {
-    /// Opens the file system of a volume.
-    ///
-    /// What vlinder cannot keep right when it writes opens for reading, with the reason
-    /// ([`Engine::read_only_reason`]).
-    ///
-    /// # Errors
-    /// [`EngineError::UnknownFeatures`]; damage or device errors on the way to the trees that everything
-    /// needs.
-    pub fn open(opened: Opened, options: EngineOptions) -> Result<Arc<Self>, EngineError> {
-        let Opened { volume, superblock, .. } = opened;
-        refuse_unknown_features(&superblock)?;
-        let volume = Arc::new(volume);
-        let mut reason = reason_in_superblock(&superblock, &volume, &options);
-        let reading = chunk_reading(&volume, &options);
-        let keeps_log = superblock.has_log() && options.leave_log.is_some();
-        let Bootstrap { trees, blocks, chunk_tree, root_tree } = bootstrap(
-            &volume,
-            &superblock,
-            // Linux asks the same: a log that is replayed for a reader may meet flags that forbid writing.
-            reason.is_none() && !keeps_log && !volume.keeps_writes_in_memory(),
-            options.cache_bytes,
-            TreeMetrics::new(&options.registry),
-            options.rescue.leniency,
-            reading,
-        )?;
-        reason = reason.or_else(|| reason_in_chunks(&volume));
-        let forest = Forest::new(Arc::clone(&trees), Arc::clone(&root_tree));
-        let (may_be_bad, salvages) = (options.rescue.ignores_bad_roots, options.rescue.leniency.salvages);
-        let fixed = open_fixed_trees(&forest, &superblock, may_be_bad)?;
-        if reason.is_none() {
-            reason = reason_in_trees(&trees, &root_tree, &fixed, volume.keeps_writes_in_memory())?;
-        }
-        let device_items =
-            read_devices(&trees, &chunk_tree, &superblock, &volume).or_else(forgiven(salvages))?;
-        let rest =
-            || reason_in_devices(&device_items, &volume).or_else(|| reason_in_log(&superblock, &options));
-        reason = reason.or_else(rest);
-        let chunk_tree_uuid = trees_chunk_uuid(&trees, &chunk_tree).or_else(forgiven(may_be_bad))?;
-        let registry = Arc::clone(&options.registry);
-        let highest = highest_subvolume(&trees, &root_tree).or_else(forgiven(may_be_bad))?;
-        let identity = TreeIdentity { fsid: superblock.tree_block_uuid(), chunk_tree_uuid };
-        let is_skinny = superblock.incompat.has(IncompatFeatures::SKINNY_METADATA);
-        let geometry = checksum_geometry(&volume);
-        let conversions = Conversions::new(&registry);
-        let trees = SystemTrees::new(forest, chunk_tree, fixed, identity, geometry, is_skinny, conversions);
-        let engine = Arc::new(Self {
-            space: SpaceManager::new(volume.geometry().node_size),
-            queues: CommitQueues::new(geometry, &registry),
-            chunks: ChunkWork::new(Arc::clone(&volume), chunk_tree_uuid, device_items, &registry),
-            freed: FreedSpace::new(Arc::clone(&volume), options.discard, &registry),
-            volume,
-            log: LogWriter::new(Arc::clone(&blocks) as _, options.cache_bytes, &registry),
-            blocks,
-            metrics: EngineMetrics::new(&registry),
-            running: RunningTransaction::after(superblock.generation),
-            superblock: Mutex::new(superblock),
-            trees,
-            sharing_gate: Mutex::new(()),
-            dead_trees: DeadTrees::default(),
-            block_balance: BlockBalance::default(),
-            committer: Mutex::default(),
-            troubles: Troubles::default(),
-            latch: Latch::new(reason),
-            participants: Mutex::default(),
-            numbers: SubvolumeNumbers::after(highest),
-            has_groups: Mutex::new(false),
-            options,
-        });
-        engine.load(reading, may_be_bad)?;
-        if engine.read_only_reason().is_none() {
-            engine.dead_trees.find(&engine.trees, engine.space.reservations())?;
-        }
-        Ok(engine)
+/// Opens the file system of a volume.
+///
+/// # Errors
+/// As [`Engine::open`](crate::Engine::open).
+pub(crate) fn open_core(opened: Opened, options: EngineOptions) -> Result<EngineCore, EngineError> {
+    let Opened { volume, superblock, .. } = opened;
+    refuse_unknown_features(&superblock)?;
+    let volume = Arc::new(volume);
+    let mut reason = reason_in_superblock(&superblock, &volume, &options);
+    let reading = chunk_reading(&volume, &options);
+    let keeps_log = superblock.has_log() && options.leave_log.is_some();
+    let Bootstrap { trees, blocks, chunk_tree, root_tree } = bootstrap(
+        &volume,
+        &superblock,
+        // Linux asks the same: a log that is replayed for a reader may meet flags that forbid writing.
+        reason.is_none() && !keeps_log && !volume.keeps_writes_in_memory(),
+        options.cache_bytes,
+        TreeMetrics::new(&options.registry),
+        options.rescue.leniency,
+        reading,
+    )?;
+    reason = reason.or_else(|| reason_in_chunks(&volume));
+    let forest = Forest::new(Arc::clone(&trees), Arc::clone(&root_tree));
+    let (may_be_bad, salvages) = (options.rescue.ignores_bad_roots, options.rescue.leniency.salvages);
+    let fixed = open_fixed_trees(&forest, &superblock, may_be_bad)?;
+    if reason.is_none() {
+        reason = reason_in_trees(&trees, &root_tree, &fixed, volume.keeps_writes_in_memory())?;
     }
+    let device_items = read_devices(&trees, &chunk_tree, &superblock, &volume).or_else(forgiven(salvages))?;
+    let rest = || reason_in_devices(&device_items, &volume).or_else(|| reason_in_log(&superblock, &options));
+    reason = reason.or_else(rest);
+    let chunk_tree_uuid = trees_chunk_uuid(&trees, &chunk_tree).or_else(forgiven(may_be_bad))?;
+    let highest = highest_subvolume(&trees, &root_tree).or_else(forgiven(may_be_bad))?;
+    let identity = TreeIdentity { fsid: superblock.tree_block_uuid(), chunk_tree_uuid };
+    let is_skinny = superblock.incompat.has(IncompatFeatures::SKINNY_METADATA);
+    let geometry = checksum_geometry(&volume);
+    let conversions = Conversions::new(&options.registry);
+    let trees = SystemTrees::new(forest, chunk_tree, fixed, identity, geometry, is_skinny, conversions);
+    let state = OpenedState { volume, blocks, superblock, trees, device_items, reason, highest };
+    let core = EngineCore::new(state, options);
+    load(&core, reading, may_be_bad)?;
+    if core.latch().reason().is_none() {
+        core.dead_trees().find(core.trees(), core.space().reservations())?;
+    }
+    Ok(core)
+}
 
-    /// Reads what is counted: errors of devices, and space in use, if the chunks are known.
-    fn load(&self, reading: ChunkReading, may_be_bad: bool) -> Result<(), EngineError> {
-        self.load_statistics().or_else(forgiven(may_be_bad))?;
-        if reading == ChunkReading::AsNeeded {
-            // A root that can't be read is told of at once, as Linux does.
-            self.trees.store().block(&WantedBlock::root(self.trees.fixed().groups.root()))?;
-            return Ok(());
-        }
-        self.load_space().or_else(forgiven(may_be_bad))?;
-        *self.has_groups.lock() = true;
-        Ok(())
+/// Reads what is counted: errors of devices, and space in use, if the chunks are known.
+fn load(core: &EngineCore, reading: ChunkReading, may_be_bad: bool) -> Result<(), EngineError> {
+    load_statistics(core).or_else(forgiven(may_be_bad))?;
+    if reading == ChunkReading::AsNeeded {
+        // A root that can't be read is told of at once, as Linux does.
+        core.trees().store().block(&WantedBlock::root(core.trees().fixed().groups.root()))?;
+        return Ok(());
     }
+    core.load_space(forgiven(may_be_bad))
+}
 
-    /// Reads how much of each chunk is used, and with that all chunks, unless that was done. A file system
-    /// of which files are only read does without.
-    pub(crate) fn load_space(&self) -> Result<(), EngineError> {
-        let mut has_groups = self.has_groups.lock();
-        if *has_groups {
-            return Ok(());
+/// Reads the devices' error counters.
+fn load_statistics(core: &EngineCore) -> Result<(), EngineError> {
+    for member in core.volume().members() {
+        let Some(found) = core
+            .trees()
+            .store()
+            .get(core.trees().fixed().device.root(), &DeviceStatistics::key(member.id))?
+        else {
+            continue;
+        };
+        if let Ok((statistics, _)) = DeviceStatistics::decode(found.data()) {
+            member.load_statistics(&statistics);
         }
-        self.volume.load_chunks()?;
-        let loaded = self.group_loader().load_items(&self.volume, &self.latch);
-        self.reserve_sizing().size_global_reserve();
-        loaded?;
-        *has_groups = true;
-        Ok(())
     }
-
-    /// The devices that the file system has and nobody gave.
-    #[must_use]
-    pub fn missing_devices(&self) -> Vec<DeviceId> {
-        self.chunks.missing_devices()
-    }
-
-    /// Reads the devices' error counters.
-    fn load_statistics(&self) -> Result<(), EngineError> {
-        for member in self.volume.members() {
-            let Some(found) = self
-                .trees
-                .store()
-                .get(self.trees.fixed().device.root(), &DeviceStatistics::key(member.id))?
-            else {
-                continue;
-            };
-            if let Ok((statistics, _)) = DeviceStatistics::decode(found.data()) {
-                member.load_statistics(&statistics);
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// A reader of what is sound needs no chunk before an address lies in it. What can't be read without a
@@ -307,7 +244,7 @@ mod tests {
     use vlinder_volume::{Access, SuperblockChoice};
 
     use super::*;
-    use crate::Reservation;
+    use crate::{Engine, Reservation};
     use vlinder_forest::find_root_item;
 
     fn open(image: &Path) -> Arc<Engine> {
@@ -341,7 +278,7 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("replace");
         let image = image(&scratch);
-        let device = |engine: &Engine| Arc::clone(&engine.trees.fixed().device);
+        let device = |engine: &Engine| Arc::clone(&engine.core().trees().fixed().device);
         let finished = DeviceReplace { state: 2, ..DeviceReplace::default() }.encode();
         let put = |item| Edit::new(DeviceReplace::KEY, Change::Put(item));
         assert_eq!(reason_after(&image, device, put(&finished)), "");
@@ -354,15 +291,17 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("backup");
         let image = image(&scratch);
-        let device = |engine: &Engine| Arc::clone(&engine.trees.fixed().device);
+        let device = |engine: &Engine| Arc::clone(&engine.core().trees().fixed().device);
         let replace = DeviceReplace::default().encode();
         reason_after(&image, device, Edit::new(DeviceReplace::KEY, Change::Put(&replace)));
         let engine = open(&image);
-        let superblock = engine.superblock.lock().clone();
+        let superblock = engine.core().superblock().clone();
         let newest = superblock.backup_roots.iter().max_by_key(|backup| backup.tree_root_generation).unwrap();
         assert_eq!(newest.tree_root, superblock.root);
         let (_, item) =
-            find_root_item(engine.trees.store(), engine.trees.root_tree(), RootId::FS_TREE).unwrap().unwrap();
+            find_root_item(engine.core().trees().store(), engine.core().trees().root_tree(), RootId::FS_TREE)
+                .unwrap()
+                .unwrap();
         assert_eq!((newest.fs_root, newest.fs_root_generation), (item.address, item.generation));
     }
 
@@ -373,11 +312,11 @@ mod tests {
         let image = image(&scratch);
         {
             let engine = open(&image);
-            let mut item = engine.chunks.device_items()[0];
+            let mut item = engine.core().chunks().device_items()[0];
             item.total_bytes += 1 << 30;
             let mut handle = engine.begin(Reservation::items(1)).unwrap();
             let key = DeviceItem::key(item.device);
-            handle.editor.put(engine.trees.chunk(), key, &item.encode()).unwrap();
+            handle.editor.put(engine.core().trees().chunk(), key, &item.encode()).unwrap();
             handle.mark_changed();
             drop(handle);
             engine.commit().unwrap();
@@ -396,13 +335,13 @@ mod tests {
         let image = image(&scratch);
         let group = {
             let engine = open(&image);
-            let chunks = engine.volume.chunks().snapshot();
+            let chunks = engine.core().volume().chunks().snapshot();
             let data = chunks
                 .iter()
                 .find(|chunk| chunk.chunk.flags.has(vlinder_format::chunk::BlockGroupFlags::DATA));
             data.map(|chunk| BlockGroupItem::key(chunk.logical, chunk.chunk.length)).unwrap()
         };
-        let groups = |engine: &Engine| Arc::clone(&engine.trees.fixed().groups);
+        let groups = |engine: &Engine| Arc::clone(&engine.core().trees().fixed().groups);
         let reason = reason_after(&image, groups, Edit::new(group, Change::Remove));
         assert!(reason.contains("no block group"), "{reason}");
         // A log that could be replayed does not hide that.
@@ -441,7 +380,10 @@ mod tests {
             assert!(engine.read_only_reason().is_some(), "{profile}");
             let engine = open(Access::InMemory { most_bytes: 32 << 20 });
             assert_eq!(engine.read_only_reason(), None, "{profile}");
-            assert!(engine.chunk_maker().make_chunk(vlinder_space::Purpose::Metadata).unwrap(), "{profile}");
+            assert!(
+                engine.core().chunk_maker().make_chunk(vlinder_space::Purpose::Metadata).unwrap(),
+                "{profile}"
+            );
             let tree = engine.tree(RootId::FS_TREE).unwrap();
             let mut handle = engine.begin(Reservation::items(1)).unwrap();
             let key = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 300);

@@ -357,7 +357,8 @@ impl DataPromise<'_> {
     }
 
     /// Takes the space out of this guard's care: the caller gives it back through
-    /// [`Engine::settle_data_promise`](crate::Engine::settle_data_promise). For promises kept beside the data itself.
+    /// [`Engine::settle_data_promise`](crate::Engine::settle_data_promise). For promises kept beside the data
+    /// itself.
     pub fn keep(mut self) -> PromisedData {
         std::mem::take(&mut self.space)
     }
@@ -438,12 +439,12 @@ mod tests {
         let mut counted = promise(space);
         let all = counted.space().copies;
         let between = Charge { added_references: 2, dropped_references: 2, ..Charge::default() };
-        assert_eq!(all, engine.queues.copies_of_leaves(2 * LEAVES_AROUND_RUN) + between);
+        assert_eq!(all, engine.core().queues().copies_of_leaves(2 * LEAVES_AROUND_RUN) + between);
         counted.keep_runs(1);
         let kept = counted.keep();
-        assert_eq!(kept.copies, engine.queues.copies_of_leaves(LEAVES_AROUND_RUN) + between);
+        assert_eq!(kept.copies, engine.core().queues().copies_of_leaves(LEAVES_AROUND_RUN) + between);
         engine.settle_data_promise(kept, 0);
-        let measured = engine.measuring().copies_at(&tree, vec![key..key.next().unwrap()]);
+        let measured = engine.core().measuring().copies_at(&tree, vec![key..key.next().unwrap()]);
         assert_eq!(measured, Some(Charge::default()), "the leaf of a new file system describes no extent");
     }
 }

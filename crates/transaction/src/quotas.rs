@@ -21,8 +21,8 @@ pub(crate) fn quota_status(trees: &Trees, tree: &OpenTree) -> Result<Option<Quot
 impl Drain<'_> {
     /// Says, as part of a commit, that usage is out of date.
     pub(crate) fn mark_quotas(&mut self) -> Result<(), EngineError> {
-        let Some(tree) = &self.engine.trees.fixed().quota else { return Ok(()) };
-        let Some(status) = quota_status(self.engine.trees.store(), tree)? else { return Ok(()) };
+        let Some(tree) = &self.core.trees().fixed().quota else { return Ok(()) };
+        let Some(status) = quota_status(self.core.trees().store(), tree)? else { return Ok(()) };
         let flags = (status.flags.0 | QuotaStatusFlags::INCONSISTENT.0) & !QuotaStatusFlags::RESCAN.0;
         let marked = QuotaStatus {
             // That of the commit, or Linux would take it for one that knew nothing of quotas, and complain.
@@ -41,7 +41,7 @@ impl Drain<'_> {
 impl Handle<'_> {
     /// Enters the quota group of a new subvolume, as Linux does: without it a rescan would not count it.
     pub(crate) fn add_quota_group(&mut self, subvolume: RootId) -> Result<(), EngineError> {
-        let Some(tree) = &self.engine.trees.fixed().quota else { return Ok(()) };
+        let Some(tree) = &self.core.trees().fixed().quota else { return Ok(()) };
         let group = QuotaGroupId::of_subvolume(subvolume);
         let info = QuotaGroupInfo { generation: self.generation(), ..QuotaGroupInfo::default() }.encode();
         let limit = QuotaGroupLimit::default().encode();

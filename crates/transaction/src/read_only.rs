@@ -11,7 +11,7 @@ use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
 use vlinder_tree::{Root, Trees};
 use vlinder_volume::Volume;
 
-use crate::engine::EngineOptions;
+use crate::options::EngineOptions;
 use crate::quotas::quota_status;
 use crate::system_trees::FixedTrees;
 use crate::{EngineError, ReadOnlyReason};

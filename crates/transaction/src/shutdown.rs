@@ -1,5 +1,5 @@
-//! The end of all changes: after an error or a panic that leaves it unsure what is in memory or on the devices,
-//! or because it was asked for.
+//! The end of all changes: after an error or a panic that leaves it unsure what is in memory or on the
+//! devices, or because it was asked for.
 
 use vlinder_volume::Volume;
 

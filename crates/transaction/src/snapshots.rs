@@ -9,7 +9,7 @@ use vlinder_format::{Generation, Key, RootId, Uuid};
 use vlinder_tree::Root;
 
 use crate::EngineError;
-use crate::engine::Engine;
+use crate::engine_core::EngineCore;
 use crate::handle::Handle;
 use vlinder_forest::OpenTree;
 
@@ -47,13 +47,13 @@ pub struct PromisedSnapshot<'a> {
 
 /// What a snapshot is charged; it counts as waiting for the commit until it is dropped.
 struct SnapshotPromise<'a> {
-    engine: &'a Engine,
+    core: &'a EngineCore,
     snapshot: RootId,
 }
 
 impl Drop for SnapshotPromise<'_> {
     fn drop(&mut self) {
-        self.engine.queues.snapshots().settle(self.snapshot);
+        self.core.queues().snapshots().settle(self.snapshot);
     }
 }
 
@@ -65,9 +65,9 @@ impl SnapshotRequest {
     /// No space for what the snapshot's name changes once the tree is shared; what reading met.
     pub fn promise<'a>(self, handle: &mut Handle<'a>) -> Result<PromisedSnapshot<'a>, EngineError> {
         let charge = handle.editor.space.charge_snapshot(&self.directory_tree, &self.name_keys)?;
-        let (engine, snapshot) = (handle.engine, self.id);
-        engine.queues.snapshots().add(snapshot, charge);
-        Ok(PromisedSnapshot { request: self, promise: SnapshotPromise { engine, snapshot } })
+        let (core, snapshot) = (handle.core, self.id);
+        core.queues().snapshots().add(snapshot, charge);
+        Ok(PromisedSnapshot { request: self, promise: SnapshotPromise { core, snapshot } })
     }
 }
 
@@ -84,8 +84,8 @@ impl PromisedSnapshot<'_> {
     /// As [`Engine::commit`]. Where the commit before still waits for space on the host, the snapshot is not
     /// taken.
     pub fn commit(self) -> Result<Generation, EngineError> {
-        let engine = self.promise.engine;
-        engine.commit_with(Some(self))
+        let core = self.promise.core;
+        core.commit_with(Some(self))
     }
 
     /// Takes the snapshot. Everything pending of the source is in its tree.
@@ -101,7 +101,7 @@ impl PromisedSnapshot<'_> {
         let key = RootItem::key(id, generation.0);
         let root = Root::new(id, pointer, generation);
         let tree = OpenTree::made(root, key, item);
-        handle.engine.trees.forest().insert(&tree);
+        handle.core.trees().forest().insert(&tree);
         handle.add_uuid(UuidKind::Own, uuid, id)?;
         handle.add_quota_group(id)?;
         let received = item.received_uuid();

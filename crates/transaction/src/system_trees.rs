@@ -10,10 +10,9 @@ use vlinder_tree::{Root, Sharing, TreeError, TreeIdentity, Trees};
 use vlinder_volume::Volume;
 
 use crate::EngineError;
-use crate::checksums::ChecksumTree;
 use crate::commit_queues::CommitQueues;
 use crate::extents::tree::ExtentTree;
-use crate::free_space_tree::FreeSpaceTree;
+use crate::free_space_records::FreeSpaceTree;
 use crate::metrics::Conversions;
 
 /// The trees that the engine itself uses.
@@ -133,10 +132,6 @@ impl SystemTrees {
             sector_size: self.checksums.sector_size,
             conversions: &self.conversions,
         })
-    }
-
-    pub(crate) fn checksum_tree(&self) -> ChecksumTree<'_> {
-        ChecksumTree { root: self.fixed.checksum.root(), geometry: self.checksums }
     }
 
     /// The tree of a number, subvolumes included.

@@ -13,7 +13,7 @@ impl Handle<'_> {
     /// # Errors
     /// What changing the tree met. A file system without a UUID tree is no error.
     pub fn add_uuid(&mut self, kind: UuidKind, uuid: Uuid, subvolume: RootId) -> Result<(), EngineError> {
-        let Some(tree) = &self.engine.trees.fixed().uuid else { return Ok(()) };
+        let Some(tree) = &self.core.trees().fixed().uuid else { return Ok(()) };
         let add = |present: Option<&[u8]>| {
             let mut item = present.unwrap_or_default().to_vec();
             uuid_item::append(&mut item, subvolume);
@@ -28,7 +28,7 @@ impl Handle<'_> {
     /// What changing the tree met. An entry that is not there is no error, nor is one that is broken: Linux
     /// makes the tree anew where it does not fit.
     pub fn remove_uuid(&mut self, kind: UuidKind, uuid: Uuid, subvolume: RootId) -> Result<(), EngineError> {
-        let Some(tree) = &self.engine.trees.fixed().uuid else { return Ok(()) };
+        let Some(tree) = &self.core.trees().fixed().uuid else { return Ok(()) };
         let remove = |present: Option<&[u8]>| {
             let Some(mut item) = present.map(<[u8]>::to_vec) else { return Action::Keep };
             match uuid_item::remove(&mut item, subvolume) {
