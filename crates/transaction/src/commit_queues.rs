@@ -66,7 +66,8 @@ impl CommitQueues {
         &self.work
     }
 
-    /// Whether the queues hold nothing that a commit would write; a promised snapshot has a commit of its own.
+    /// Whether the queues hold nothing that a commit would write; a promised snapshot has a commit of its
+    /// own.
     pub(crate) fn is_empty(&self) -> bool {
         self.delayed().is_empty() && self.pending.trees().is_empty()
     }
@@ -83,8 +84,8 @@ impl CommitQueues {
         delayed + pending + self.snapshots.charge() + self.copies_of_leaves(shared_items)
     }
 
-    /// All that was ever added to [`waiting`](Self::waiting), and a block for each item that a handle put into
-    /// a tree itself: a leaf that was measured may split since.
+    /// All that was ever added to [`waiting`](Self::waiting), and a block for each item that a handle put
+    /// into a tree itself: a leaf that was measured may split since.
     pub(crate) fn grown(&self) -> Charge {
         let delayed = self.delayed().grown();
         let (pending, shared_items) = self.pending.grown();

@@ -141,7 +141,7 @@ fn a_leaf_that_its_tree_has_left_to_others_costs_its_last_user_two_changes_of_ea
         first_key: Key::new(FILE, ItemType::EXTENT_DATA, 0),
         owner: tree.id(),
     };
-    let node_bytes = u64::from(engine.node_size());
+    let node_bytes = u64::from(engine.volume().geometry().node_size);
     let by_node = Referrer::Root(tree.id());
     while engine
         .core()

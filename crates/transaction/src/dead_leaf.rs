@@ -164,7 +164,7 @@ mod tests {
         handle.delete_tree(&tree).unwrap();
         drop(handle);
         let generation = engine.generation();
-        engine.add_dead_tree(Arc::clone(&tree));
+        engine.dead_trees().add(Arc::clone(&tree));
         // What a power cut leaves after some of it is a leaf with holes, with which Linux goes on.
         engine.clean(2).unwrap();
         engine.commit().unwrap();

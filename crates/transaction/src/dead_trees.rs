@@ -72,7 +72,7 @@ impl Walk {
 ///    step: then the thread that cleans has it.
 /// 2. One thread at a time cleans ([`begin_cleaning`](Self::begin_cleaning)), so no tree is walked twice.
 #[derive(Default)]
-pub(crate) struct DeadTrees {
+pub struct DeadTrees {
     walks: Mutex<VecDeque<Walk>>,
     /// Held by the thread that frees their blocks.
     cleaning: Mutex<()>,
@@ -81,8 +81,9 @@ pub(crate) struct DeadTrees {
 }
 
 impl DeadTrees {
-    /// A tree comes behind the others.
-    pub(crate) fn add(&self, tree: Arc<OpenTree>) {
+    /// The last handle on a deleted tree is closed: [`Engine::clean`](crate::Engine::clean) may free its
+    /// blocks. It comes behind the others.
+    pub fn add(&self, tree: Arc<OpenTree>) {
         self.put_last(Walk { tree, frames: Vec::new(), started: false });
     }
 
@@ -135,12 +136,13 @@ impl DeadTrees {
         self.walks.lock().push_back(walk);
     }
 
-    /// The trees, in the order of freeing.
-    pub(crate) fn ids(&self) -> Vec<RootId> {
+    /// Deleted trees that are closed and not fully freed, in the order of freeing.
+    pub fn ids(&self) -> Vec<RootId> {
         self.walks.lock().iter().map(|walk| walk.tree.id()).collect()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
         self.walks.lock().is_empty()
     }
 
@@ -149,8 +151,9 @@ impl DeadTrees {
         self.steps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Steps that were made ever.
-    pub(crate) fn steps(&self) -> u64 {
+    /// How often blocks of deleted trees were freed: a caller that found no room before may find some once
+    /// that has grown.
+    pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
 }

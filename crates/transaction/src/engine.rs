@@ -4,31 +4,28 @@ use std::ops::Range;
 
 use vlinder_base::clock::Clock;
 use vlinder_base::metrics::Registry;
-use vlinder_base::random::Random;
 use vlinder_base::sync::{Arc, Weak};
-use vlinder_codec::checksum::ChecksumKind;
-use vlinder_forest::{
-    ChecksumLookup, ExtentUsers, Forest, ForestError, OpenTree, PendingReferences, Referrer, find_root_item,
-};
+use vlinder_forest::{ExtentUsers, Forest, ForestError, OpenTree, PendingReferences, Referrer};
 use vlinder_format::checksum_item::ChecksumGeometry;
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{DeviceId, Generation, Key, Logical, RootId};
-use vlinder_space::{ChunkShare, PromisedData, SpaceReport, Ticket};
+use vlinder_space::{ChunkShare, PromisedData, Reservations, SpaceReport};
 use vlinder_tree::lease::{CommitLease, LeaseObserver};
-use vlinder_tree::{Root, RootPointer};
 use vlinder_volume::{Opened, Volume};
 
+use crate::awaited_items::AwaitedItems;
+use crate::dead_trees::DeadTrees;
 use crate::engine_core::EngineCore;
 use crate::handle::Handle;
 use crate::log_roots::FsyncLog;
 use crate::open::open_core;
 use crate::options::EngineOptions;
-use crate::pending::PendingWindow;
 use crate::promises::DataPromise;
+use crate::reader::TransactionReader;
 use crate::reservation::Reservation;
 use crate::tree_deletion::clean;
-use crate::troubles::FailedCommit;
+use crate::troubles::Troubles;
 use crate::{EngineError, Participant, ReadOnlyReason};
 
 /// A file system's trees, space and running transaction: what is built on it begins here.
@@ -107,11 +104,6 @@ impl Engine {
         &*self.core.options().clock
     }
 
-    /// Where UUIDs come from.
-    pub fn random(&self) -> &dyn Random {
-        &*self.core.options().random
-    }
-
     /// The superblock as it stands.
     pub fn superblock(&self) -> Superblock {
         self.core.superblock().clone()
@@ -129,16 +121,6 @@ impl Engine {
         self.core.volume().geometry().sector_size
     }
 
-    /// Bytes of a tree block.
-    pub fn node_size(&self) -> u32 {
-        self.core.volume().geometry().node_size
-    }
-
-    /// Kind of every checksum.
-    pub fn checksum_kind(&self) -> ChecksumKind {
-        self.core.volume().geometry().checksum_kind
-    }
-
     /// The arithmetic of checksum items.
     pub fn checksum_geometry(&self) -> ChecksumGeometry {
         self.core.trees().checksum_geometry()
@@ -147,6 +129,33 @@ impl Engine {
     /// Whether holes have no items.
     pub fn no_holes(&self) -> bool {
         self.core.superblock().incompat.has(IncompatFeatures::NO_HOLES)
+    }
+
+    /// What keeps commits from succeeding.
+    pub fn troubles(&self) -> &Troubles {
+        self.core.troubles()
+    }
+
+    /// What is promised, for callers that keep promises of data beside the data
+    /// ([`DataPromise::keep`]), and for those that were refused.
+    pub fn reservations(&self) -> Reservations<'_> {
+        self.core.space().reservations()
+    }
+
+    /// Items that change outside a transaction.
+    pub fn awaited_items(&self) -> AwaitedItems<'_> {
+        AwaitedItems::new(self.core.reserver())
+    }
+
+    /// Deleted trees that are closed and not fully freed.
+    pub fn dead_trees(&self) -> &DeadTrees {
+        self.core.dead_trees()
+    }
+
+    /// Reads the running transaction's state.
+    pub fn reader(&self) -> TransactionReader<'_> {
+        let kind = self.core.volume().geometry().checksum_kind;
+        TransactionReader::new(self.core.trees(), self.core.queues(), kind)
     }
 
     /// Why nothing can be changed, if so.
@@ -172,17 +181,6 @@ impl Engine {
         self.core.trees().tree(id, self.core.space().reservations())
     }
 
-    /// Whether a tree that reading files can do without is missing or has a root that can't be read
-    /// ([`Rescue::ignores_bad_roots`]).
-    pub fn is_bad_root(&self, id: RootId) -> bool {
-        self.core.trees().fixed().bad.contains(&id)
-    }
-
-    /// The chunk tree, for searches.
-    pub fn chunk_tree(&self) -> &Arc<Root> {
-        self.core.trees().chunk()
-    }
-
     /// The running transaction's generation.
     pub fn generation(&self) -> Generation {
         self.core.running().generation()
@@ -191,60 +189,6 @@ impl Engine {
     /// Registers someone who has things to put into a transaction before it ends.
     pub fn register(&self, participant: Weak<dyn Participant>) {
         self.core.committer().register(participant);
-    }
-
-    /// An item, with what is pending of it.
-    ///
-    /// # Errors
-    /// What reading the tree met.
-    pub fn item(&self, tree: &OpenTree, key: &Key) -> Result<Option<Vec<u8>>, EngineError> {
-        if let Some(pending) = self.core.queues().pending().get(tree.id(), key) {
-            return Ok(pending);
-        }
-        Ok(self.core.trees().store().get(tree.root(), key)?.map(|position| position.data().to_vec()))
-    }
-
-    /// Items from `from` up to and without `to`, with what is pending of them, in order, at most `limit`.
-    ///
-    /// # Errors
-    /// What reading the tree met.
-    pub fn items(
-        &self,
-        tree: &OpenTree,
-        from: Key,
-        to: Key,
-        limit: usize,
-    ) -> Result<Vec<(Key, Vec<u8>)>, EngineError> {
-        if from >= to {
-            return Ok(Vec::new());
-        }
-        let mut pending = PendingWindow::new(self.core.queues().pending(), tree.id(), from, to);
-        let mut items = Vec::new();
-        let mut cursor =
-            self.core.trees().store().cursor(tree.root(), &from, vlinder_tree::Readahead::Forward(8))?;
-        while items.len() < limit {
-            let stored = cursor.item().filter(|(key, _)| *key < to).map(|(key, data)| (key, data.to_vec()));
-            match (stored, pending.first_key()) {
-                (None, None) => break,
-                (Some((key, data)), next) if next.is_none_or(|other| key < other) => {
-                    items.push((key, data));
-                    cursor.advance()?;
-                }
-                (stored, Some(_)) => {
-                    let Some((key, data)) = pending.take() else { break };
-                    match key.next() {
-                        // What was drained between two parts is in the tree now, and maybe not in the
-                        // cursor's leaf.
-                        Some(next) if pending.took_last_of_part() => cursor.seek(&next)?,
-                        _ if stored.is_some_and(|(other, _)| other == key) => cursor.advance()?,
-                        _ => {}
-                    }
-                    items.extend(data.map(|data| (key, data)));
-                }
-                (Some(_), None) => break,
-            }
-        }
-        Ok(items)
     }
 
     /// Bytes of data that the groups, and chunks that can be made, have room for beside what metadata need. A
@@ -259,13 +203,6 @@ impl Engine {
     #[must_use]
     pub fn would_gain_by_committing(&self) -> bool {
         self.core.reserver().would_gain_by_committing()
-    }
-
-    /// Whether one item more can be changed outside a transaction, for a participant to put in before the
-    /// next commit. A caller that hears no leaves the item as it was: a commit that found no space for it
-    /// could not end.
-    pub fn has_room_for_item(&self) -> bool {
-        self.core.reserver().has_room_for_item()
     }
 
     /// Promises data space to a write, and the metadata for it, so that its flush later cannot fail for lack
@@ -295,47 +232,6 @@ impl Engine {
         self.core.reserver().promise_data_at(tree, keys, space, || self.commit().map(drop))
     }
 
-    /// The calling thread was refused so many bytes of metadata ([`EngineError::lacking_metadata_bytes`]) and
-    /// tries again: other threads do not take them while the ticket lives, unless for what was accepted
-    /// before. Waits for the tickets that were taken earlier, up to two seconds for each.
-    #[must_use]
-    pub fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
-        self.core.space().reservations().take_ticket(bytes)
-    }
-
-    /// Promises space to data that were accepted before, whatever there is.
-    pub fn promise_accepted_data(&self, data: PromisedData) {
-        self.core.space().reservations().promise_accepted_data(data);
-    }
-
-    /// Gives back a kept promise ([`DataPromise::keep`]), when its data have their items or were dropped;
-    /// `placed_bytes` of them had their space ([`place_promised_data`](Self::place_promised_data)).
-    pub fn settle_data_promise(&self, promised: PromisedData, placed_bytes: u64) {
-        self.core.space().reservations().unpromise_data(promised, placed_bytes);
-    }
-
-    /// So many bytes of data that were promised space have it now, and count no longer beside it.
-    pub fn place_promised_data(&self, bytes: u64) {
-        self.core.space().reservations().place_data(bytes);
-    }
-
-    /// Data that had their space ([`place_promised_data`](Self::place_promised_data)) gave it back; it is
-    /// promised to them still.
-    pub fn displace_promised_data(&self, bytes: u64) {
-        self.core.space().reservations().displace_data(bytes);
-    }
-
-    /// Items that changed outside a transaction: ordinary changes leave room for them, so that the next
-    /// commit takes them. (It goes without those that find none.)
-    pub fn await_items(&self, count: u64) {
-        self.core.queues().work().await_items(count);
-    }
-
-    /// Items that were awaited are in a transaction, or not needed any more.
-    pub fn settle_awaited_items(&self, count: u64) {
-        self.core.queues().work().settle_awaited(count);
-    }
-
     /// Commits, and leases the state that was published: it stays readable until the lease is dropped or
     /// revoked. What was done before this call is in it.
     ///
@@ -354,26 +250,6 @@ impl Engine {
         Ok(self.core.freed().lease(self.core.volume().published_superblocks(), observer))
     }
 
-    /// The root of a tree in a leased state, for searches in [`Engine::forest`].
-    ///
-    /// # Errors
-    /// [`EngineError::NoSuchTree`], what reading met, or that the lease was revoked.
-    pub fn leased_tree(&self, lease: &CommitLease, id: RootId) -> Result<Arc<Root>, EngineError> {
-        let found =
-            lease.root_tree().map(|root| find_root_item(self.core.trees().store(), &root, id)).transpose();
-        // A state that was given up may look like anything.
-        lease.confirm()?;
-        let (_, item) = found?.flatten().ok_or(EngineError::NoSuchTree { root: id })?;
-        let pointer = RootPointer { logical: item.address, generation: item.generation, level: item.level };
-        Ok(Root::new(id, pointer, item.last_snapshot))
-    }
-
-    /// The last commit that failed since the file system was opened.
-    #[must_use]
-    pub fn failed_commit(&self) -> Option<FailedCommit> {
-        self.core.troubles().failed_commit()
-    }
-
     /// Keeps what went wrong in a commit, or before it in writing out what it was to make durable. The log
     /// says each reason once as long as no commit succeeds.
     pub fn note_failed_commit(&self, error: &dyn std::error::Error) {
@@ -385,29 +261,6 @@ impl Engine {
     #[must_use]
     pub fn is_host_full(&self) -> bool {
         self.core.troubles().is_host_full() && self.core.latch().check_unbroken().is_ok()
-    }
-
-    /// How often the host became full: what one such time has learned says nothing of the next.
-    #[must_use]
-    pub fn times_host_was_full(&self) -> u64 {
-        self.core.troubles().times_host_was_full()
-    }
-
-    /// The error of a caller that needs room on the host while that is full.
-    #[must_use]
-    pub fn full_host(&self) -> EngineError {
-        self.core.troubles().full_host()
-    }
-
-    /// An error of a write, told as [`EngineError::HostFull`] where it is that; it is so from now on.
-    #[must_use]
-    pub fn or_host_full(&self, error: EngineError) -> EngineError {
-        self.core.troubles().or_host_full(error)
-    }
-
-    /// Everything is durable that was done before.
-    pub fn note_all_durable(&self) {
-        self.core.troubles().note_all_durable();
     }
 
     /// How full the file system is, right now. A file system that is only read learns it with the first call.
@@ -445,19 +298,6 @@ impl Engine {
         ExtentUsers::new(self.core.trees().forest(), Some(&self.core))
     }
 
-    /// The checksums of data, for look-ups.
-    ///
-    /// # Errors
-    /// What opening the checksum tree met.
-    pub fn checksum_lookup(&self) -> Result<ChecksumLookup<'_>, ForestError> {
-        ChecksumLookup::new(self.core.trees().forest(), self.checksum_geometry(), self.checksum_kind())
-    }
-
-    /// The last handle on a deleted tree is closed: [`Engine::clean`] may free its blocks.
-    pub fn add_dead_tree(&self, tree: Arc<OpenTree>) {
-        self.core.dead_trees().add(tree);
-    }
-
     /// Frees blocks of deleted trees, about `budget_blocks` of them; gives whether there are more.
     ///
     /// # Errors
@@ -466,17 +306,6 @@ impl Engine {
     /// keeps it: `btrfs_add_dead_root`).
     pub fn clean(&self, budget_blocks: usize) -> Result<bool, EngineError> {
         clean(&self.core, budget_blocks)
-    }
-
-    /// How often blocks of deleted trees were freed: a caller that found no room before may find some once
-    /// that has grown.
-    pub fn deletion_steps(&self) -> u64 {
-        self.core.dead_trees().steps()
-    }
-
-    /// Deleted trees that are closed and not fully freed, in the order of freeing.
-    pub fn dead_trees(&self) -> Vec<RootId> {
-        self.core.dead_trees().ids()
     }
 
     /// The devices that the file system has and nobody gave.

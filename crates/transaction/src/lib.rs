@@ -13,6 +13,7 @@
 //! on several of them imports the engine.
 
 mod asking;
+mod awaited_items;
 mod block_balance;
 mod change_kind;
 mod checksums;
@@ -58,6 +59,7 @@ mod phase;
 mod promises;
 mod quotas;
 mod read_only;
+mod reader;
 mod reservation;
 mod sealing;
 mod shutdown;
@@ -73,7 +75,9 @@ mod unwinding;
 mod uuids;
 mod waiting_work;
 
+pub use awaited_items::AwaitedItems;
 pub use change_kind::ChangeKind;
+pub use dead_trees::DeadTrees;
 pub use engine::Engine;
 pub use error::{EngineError, METADATA, ReadOnlyReason};
 pub use events::{COMMIT_EVENTS, LATCH_EVENTS};
@@ -83,9 +87,11 @@ pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use options::{Disabled, EngineOptions, Rescue};
 pub use participant::Participant;
 pub use promises::DataPromise;
+pub use reader::TransactionReader;
 pub use reservation::{Reservation, SUBVOLUME_DELETION_LEAVES};
 pub use snapshots::{AfterSnapshot, PromisedSnapshot, SnapshotRequest};
-pub use troubles::FailedCommit;
+pub use troubles::{FailedCommit, Troubles};
 pub use vlinder_space::{
-    Charge, ChunkShare, DeviceReport, Draw, KindReport, PromisedData, Purpose, SpaceReport, Ticket,
+    Charge, ChunkShare, DeviceReport, Draw, KindReport, PromisedData, Purpose, Reservations, SpaceReport,
+    Ticket,
 };

@@ -390,7 +390,7 @@ mod tests {
             handle.edit(&tree, &[Edit::new(key, Change::Put(b""))]).unwrap();
             drop(handle);
             engine.commit().unwrap();
-            assert_eq!(engine.item(&tree, &key).unwrap(), Some(Vec::new()), "{profile}");
+            assert_eq!(engine.reader().item(&tree, &key).unwrap(), Some(Vec::new()), "{profile}");
         }
     }
 }

@@ -357,7 +357,7 @@ impl DataPromise<'_> {
     }
 
     /// Takes the space out of this guard's care: the caller gives it back through
-    /// [`Engine::settle_data_promise`](crate::Engine::settle_data_promise). For promises kept beside the data
+    /// [`Reservations::unpromise_data`]. For promises kept beside the data
     /// itself.
     pub fn keep(mut self) -> PromisedData {
         std::mem::take(&mut self.space)
@@ -443,7 +443,7 @@ mod tests {
         counted.keep_runs(1);
         let kept = counted.keep();
         assert_eq!(kept.copies, engine.core().queues().copies_of_leaves(LEAVES_AROUND_RUN) + between);
-        engine.settle_data_promise(kept, 0);
+        engine.reservations().unpromise_data(kept, 0);
         let measured = engine.core().measuring().copies_at(&tree, vec![key..key.next().unwrap()]);
         assert_eq!(measured, Some(Charge::default()), "the leaf of a new file system describes no extent");
     }

@@ -430,7 +430,7 @@ mod tests {
         let block = engine.core().trees().store().block(&WantedBlock::root(tree.root())).unwrap();
         let reference = |by| {
             let kind = ExtentKind::TreeBlock { level: block.level(), first_key: Key::MIN, owner: tree.id() };
-            let length = u64::from(engine.node_size());
+            let length = u64::from(engine.volume().geometry().node_size);
             let other = Referrer::Root(RootId(999));
             engine.core().queues().delayed().change(block.logical(), length, kind, other, by, false);
         };
