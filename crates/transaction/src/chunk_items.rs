@@ -21,7 +21,7 @@ impl Drain<'_> {
             any = true;
             for (logical, chunk) in &new {
                 let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-                self.handle.editor.put(self.core.trees().chunk(), key, &chunk.encode())?;
+                self.handle.editor_mut().put(self.core.trees().chunk(), key, &chunk.encode())?;
                 for stripe in &chunk.stripes {
                     let extent = DeviceExtent {
                         chunk_tree: RootId::CHUNK_TREE,
@@ -31,11 +31,15 @@ impl Drain<'_> {
                         chunk_tree_uuid: self.core.chunks().chunk_tree_uuid(),
                     };
                     let key = DeviceExtent::key(stripe.device, stripe.physical);
-                    self.handle.editor.put(self.core.trees().fixed().device.root(), key, &extent.encode())?;
+                    self.handle.editor_mut().put(
+                        self.core.trees().fixed().device.root(),
+                        key,
+                        &extent.encode(),
+                    )?;
                 }
                 if let Some(tree) = self.core.trees().free_space_tree() {
                     tree.add_group(
-                        &mut self.handle.editor,
+                        self.handle.editor_mut(),
                         GroupRange { start: *logical, length: chunk.length },
                     )?;
                 }
@@ -48,7 +52,7 @@ impl Drain<'_> {
     fn write_device_items(&mut self) -> Result<(), EngineError> {
         let items: Vec<DeviceItem> = self.core.chunks().device_items();
         for item in items {
-            self.handle.editor.put(
+            self.handle.editor_mut().put(
                 self.core.trees().chunk(),
                 DeviceItem::key(item.device),
                 &item.encode(),
@@ -81,20 +85,20 @@ impl Drain<'_> {
             }
             let Some(chunk) = self.core.volume().chunks().get(logical) else { continue };
             if let Some(tree) = self.core.trees().free_space_tree() {
-                tree.remove_group(&mut self.handle.editor, group.range)?;
+                tree.remove_group(self.handle.editor_mut(), group.range)?;
             }
-            self.handle.editor.remove(
+            self.handle.editor_mut().remove(
                 self.core.trees().fixed().groups.root(),
                 BlockGroupItem::key(logical, group.range.length),
             )?;
             for stripe in &chunk.chunk.stripes {
-                self.handle.editor.remove(
+                self.handle.editor_mut().remove(
                     self.core.trees().fixed().device.root(),
                     DeviceExtent::key(stripe.device, stripe.physical),
                 )?;
             }
             let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-            self.handle.editor.remove(self.core.trees().chunk(), key)?;
+            self.handle.editor_mut().remove(self.core.trees().chunk(), key)?;
             self.core.space().remove_group(logical);
             self.core.chunks().note_removed(logical, &chunk.chunk);
             self.write_device_items()?;

@@ -194,9 +194,9 @@ impl<'a> Critical<'a> {
             drain.mark_quotas()?;
             drain.remove_empty_chunks()?;
             // The superblock says one generation for itself and for the root tree's block.
-            drain.handle.editor.touch(core.trees().root_tree())?;
+            drain.handle.editor_mut().touch(core.trees().root_tree())?;
             drain.run_to_fixpoint()?;
-            price.check(core.metrics(), drain.handle.editor.used_blocks());
+            price.check(core.metrics(), drain.handle.editor().used_blocks());
             // Addresses held beyond need go back before the free-space tree is frozen; nothing on disk knows
             // them.
             drop(drain);

@@ -94,7 +94,7 @@ fn change(engine: &Engine, tree: &OpenTree, key: Key) -> (Charge, Charge) {
     let mut handle = engine.begin(Reservation::items(1)).unwrap();
     let item = FileExtent::hole(SECTOR, handle.generation()).encode();
     handle.edit(tree, &[Edit::new(key, Change::Put(&item))]).unwrap();
-    let further = handle.editor.space.further();
+    let further = handle.editor().space.further();
     let left = engine.core().queues().delayed().charge().growth_since(before);
     (further, left)
 }
@@ -174,6 +174,6 @@ fn a_leaf_that_grows_small_is_not_joined_with_one_that_others_share() {
     handle.edit(&tree, &edits).unwrap();
     let extents = u64::try_from(leaf.len()).unwrap();
     let left = engine.core().queues().delayed().charge();
-    assert_eq!((handle.editor.space.further().added_references, left.added_references), (extents, extents));
+    assert_eq!((handle.editor().space.further().added_references, left.added_references), (extents, extents));
     assert_eq!(leaf_of(&engine, &tree, &leaf.key(0)).len(), 1, "it is as small as that");
 }

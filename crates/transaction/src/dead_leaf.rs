@@ -25,11 +25,11 @@ pub(crate) fn make_holes(
     let mut count = slots.len() / 2;
     while count > 0 {
         let some = &slots[slots.len() - count..];
-        let part = part_of_leaf(handle.core.trees().node_size(), leaf, some);
-        match handle.editor.space.charge_reference_changes(&part, ReferenceMoves::Dropped) {
+        let part = part_of_leaf(handle.core().trees().node_size(), leaf, some);
+        match handle.editor().space.charge_reference_changes(&part, ReferenceMoves::Dropped) {
             Ok(()) => {
                 replace_by_holes(handle, tree, leaf, some)?;
-                handle.editor.space.share_children(tree.id(), &part, ChildReferences::Keyed, false);
+                handle.editor().space.share_children(tree.id(), &part, ChildReferences::Keyed, false);
                 return Ok(true);
             }
             Err(TreeError::NoSpace { .. }) => count /= 2,
@@ -156,7 +156,7 @@ mod tests {
         let position = engine.core().trees().store().get(tree.root(), &first).unwrap().unwrap();
         let leaf = Arc::clone(position.leaf());
         let handle = engine.begin(Reservation::tree_deletion(STEP_LEAVES)).unwrap();
-        let at_once = handle.editor.space.charge_reference_changes(&leaf, ReferenceMoves::Dropped);
+        let at_once = handle.editor().space.charge_reference_changes(&leaf, ReferenceMoves::Dropped);
         assert!(matches!(at_once, Err(TreeError::NoSpace { .. })), "{at_once:?}");
         drop(handle);
 

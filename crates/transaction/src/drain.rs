@@ -18,6 +18,7 @@ use crate::extents::delayed::{ExtentKind, Head};
 use crate::extents::tree::Effect;
 use crate::handle::Handle;
 use crate::pending::PendingKind;
+use crate::quotas::mark_inconsistent;
 use vlinder_space::ChangedGroup;
 
 /// Extents whose references are written in one batch.
@@ -100,7 +101,7 @@ impl<'a> Drain<'a> {
                 .iter()
                 .map(|(key, pending)| Edit::put_or_remove(*key, pending.data.as_deref()))
                 .collect();
-            self.handle.editor.edit_in_parts(tree.root(), &edits)?;
+            self.handle.editor_mut().edit_in_parts(tree.root(), &edits)?;
             self.core.queues().pending().drained(id, &batch);
             drop(timer);
             let Some(next) = next else { return Ok(()) };
@@ -119,9 +120,17 @@ impl<'a> Drain<'a> {
             {
                 item.extend_from_slice(further);
             }
-            self.handle.editor.put(tree, key, &item)?;
+            self.handle.editor_mut().put(tree, key, &item)?;
         }
         Ok(())
+    }
+
+    /// Says that what quota groups are said to use is out of date.
+    pub(crate) fn mark_quotas(&mut self) -> Result<(), EngineError> {
+        match &self.core.trees().fixed().quota {
+            Some(tree) => mark_inconsistent(self.handle.editor_mut(), tree),
+            None => Ok(()),
+        }
     }
 
     /// Runs to the fixpoint.
@@ -166,7 +175,7 @@ impl<'a> Drain<'a> {
                 changes.extend(edits);
                 effects.push((head, effect));
             }
-            self.handle.editor.change_items(self.core.trees().fixed().extent.root(), &changes)?;
+            self.handle.editor_mut().change_items(self.core.trees().fixed().extent.root(), &changes)?;
             self.account(&effects)?;
         }
     }
@@ -207,14 +216,14 @@ impl<'a> Drain<'a> {
             }
         }
         for (start, length) in gone {
-            ChecksumTree::of(self.core.trees()).remove(&mut self.handle.editor, Logical(start), length)?;
+            ChecksumTree::of(self.core.trees()).remove(self.handle.editor_mut(), Logical(start), length)?;
         }
         let Some(tree) = self.core.trees().free_space_tree() else { return Ok(()) };
         // A group made in this round has no records yet.
         self.write_new_chunks()?;
         for turn in turns {
             let Some(group) = self.core.space().range_of(Logical(turn.start)) else { continue };
-            tree.change(&mut self.handle.editor, group, turn.start, turn.length, turn.free)?;
+            tree.change(self.handle.editor_mut(), group, turn.start, turn.length, turn.free)?;
         }
         Ok(())
     }
@@ -276,7 +285,7 @@ impl<'a> Drain<'a> {
         probe!(block_groups_write_begin, groups.len());
         for part in groups.chunks(GROUPS_IN_BATCH) {
             let items: Vec<ItemChange> = part.iter().map(item).collect();
-            self.handle.editor.change_items(self.core.trees().fixed().groups.root(), &items)?;
+            self.handle.editor_mut().change_items(self.core.trees().fixed().groups.root(), &items)?;
         }
         self.core.metrics().group_writes.add(u64::try_from(groups.len()).unwrap_or(u64::MAX));
         self.core.space().wrote_groups(groups);
@@ -291,7 +300,7 @@ impl<'a> Drain<'a> {
             let balance = self.core.balance().of(tree.id());
             let Some(item) = tree.take_item_to_write(self.handle.generation(), balance) else { continue };
             self.core.balance().settle(tree.id());
-            self.handle.editor.put(self.core.trees().root_tree(), tree.item_key(), &item.encode())?;
+            self.handle.editor_mut().put(self.core.trees().root_tree(), tree.item_key(), &item.encode())?;
             any = true;
         }
         Ok(any)

@@ -5,37 +5,32 @@ use std::collections::BTreeSet;
 use vlinder_base::clock::Timestamp as Moment;
 use vlinder_base::sync::{Arc, OnceLock};
 use vlinder_format::inode::{InodeFlags, InodeItem, Mode, Timestamp};
-use vlinder_format::root_item::RootItem;
+use vlinder_format::root_item::{RootFlags, RootItem};
 use vlinder_format::uuid_item::UuidKind;
-use vlinder_format::{Generation, Key, Logical, ObjectId, RootId, Uuid};
-use vlinder_tree::{Edit, Root};
+use vlinder_format::{Generation, Key, Level, Logical, ObjectId, RootId, Uuid, orphan};
+use vlinder_tree::{Change, Edit, Root};
 
 use crate::EngineError;
 use crate::change_kind::ChangeKind;
 use crate::checksums::ChecksumTree;
+use crate::data_extent::DataExtent;
 use crate::editor::Editor;
 use crate::engine_core::EngineCore;
 use crate::extents::delayed::ExtentKind;
+use crate::log_roots::FsyncLog;
+use crate::quotas::add_quota_group;
 use crate::reservation::Reservation;
 use crate::unwinding::PanicWatch;
+use crate::uuids::UuidTree;
 use vlinder_forest::Referrer;
 use vlinder_forest::{OpenTree, new_root_item};
 use vlinder_space::Taken;
 use vlinder_space::{Charge, Draw, Purpose, TreeSizes};
 
-/// A run of data space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DataExtent {
-    /// First byte.
-    pub logical: Logical,
-    /// Bytes.
-    pub length: u64,
-}
-
 /// The right to change things in the running transaction. The transaction does not end while it is open.
 pub struct Handle<'a> {
-    pub(crate) core: &'a EngineCore,
-    pub(crate) editor: Editor<'a>,
+    core: &'a EngineCore,
+    editor: Editor<'a>,
     generation: Generation,
     promised: Charge,
     kind: ChangeKind,
@@ -111,6 +106,20 @@ impl EngineCore {
 }
 
 impl<'a> Handle<'a> {
+    /// The parts of the file system.
+    pub(crate) fn core(&self) -> &'a EngineCore {
+        self.core
+    }
+
+    /// What it changes trees with.
+    pub(crate) fn editor(&self) -> &Editor<'a> {
+        &self.editor
+    }
+
+    pub(crate) fn editor_mut(&mut self) -> &mut Editor<'a> {
+        &mut self.editor
+    }
+
     /// The committer's handle: no other is open.
     pub(crate) fn critical(core: &'a EngineCore, generation: Generation) -> Self {
         Self {
@@ -418,6 +427,64 @@ impl Handle<'_> {
         self.add_uuid(UuidKind::Own, uuid, id)?;
         self.add_quota_group(id)?;
         Ok(tree)
+    }
+
+    /// A subvolume is deleted: its names are gone already. Its blocks are freed after
+    /// [`DeadTrees::add`](crate::DeadTrees::add).
+    ///
+    /// # Errors
+    /// What changing the root tree met.
+    pub fn delete_tree(&mut self, tree: &Arc<OpenTree>) -> Result<(), EngineError> {
+        let item = tree.item();
+        self.edit_root_tree(&[Edit::new(orphan::key(tree.id().object_id()), Change::Put(&[]))])?;
+        tree.change_item(|item| {
+            item.reference_count = 0;
+            item.flags = item.flags.with(RootFlags::DEAD);
+            item.drop_progress = Key::MIN;
+            item.drop_level = Level::LEAF;
+        });
+        self.mark_changed();
+        self.remove_uuid(UuidKind::Own, item.uuid(), tree.id())?;
+        if !item.received_uuid().is_nil() {
+            self.remove_uuid(UuidKind::Received, item.received_uuid(), tree.id())?;
+        }
+        Ok(())
+    }
+
+    /// A log was replayed with this handle: the commit that ends its transaction ends the log, too. Extents
+    /// that came to nothing are free from then on.
+    ///
+    /// # Errors
+    /// Never, unless the accounts of space are wrong.
+    pub fn finish_log(&mut self, log: &FsyncLog) -> Result<(), EngineError> {
+        log.finish(self.core.queues(), self.core.space().pins())?;
+        self.mark_changed();
+        Ok(())
+    }
+
+    /// Enters a subvolume under a UUID.
+    ///
+    /// # Errors
+    /// What changing the tree met. A file system without a UUID tree is no error.
+    pub fn add_uuid(&mut self, kind: UuidKind, uuid: Uuid, subvolume: RootId) -> Result<(), EngineError> {
+        let Some(tree) = UuidTree::of(self.core.trees()) else { return Ok(()) };
+        Ok(tree.add(&mut self.editor, kind, uuid, subvolume)?)
+    }
+
+    /// Removes a subvolume from under a UUID.
+    ///
+    /// # Errors
+    /// What changing the tree met. An entry that is not there is no error, nor is one that is broken: Linux
+    /// makes the tree anew where it does not fit.
+    pub fn remove_uuid(&mut self, kind: UuidKind, uuid: Uuid, subvolume: RootId) -> Result<(), EngineError> {
+        let Some(tree) = UuidTree::of(self.core.trees()) else { return Ok(()) };
+        Ok(tree.remove(&mut self.editor, kind, uuid, subvolume)?)
+    }
+
+    /// Enters the quota group of a new subvolume, where quotas are on.
+    pub(crate) fn add_quota_group(&mut self, subvolume: RootId) -> Result<(), EngineError> {
+        let Some(tree) = &self.core.trees().fixed().quota else { return Ok(()) };
+        Ok(add_quota_group(&mut self.editor, tree, subvolume)?)
     }
 }
 

@@ -27,6 +27,7 @@ mod committer;
 mod committing_thread;
 #[cfg(test)]
 mod copy_tests;
+mod data_extent;
 mod dead_leaf;
 mod dead_trees;
 mod drain;
@@ -77,12 +78,13 @@ mod waiting_work;
 
 pub use awaited_items::AwaitedItems;
 pub use change_kind::ChangeKind;
+pub use data_extent::DataExtent;
 pub use dead_trees::DeadTrees;
 pub use engine::Engine;
 pub use error::{EngineError, METADATA, ReadOnlyReason};
 pub use events::{COMMIT_EVENTS, LATCH_EVENTS};
 pub use fsync_log::{LogEdit, LogError, LogTicket, NoLog};
-pub use handle::{DataExtent, Handle};
+pub use handle::Handle;
 pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use options::{Disabled, EngineOptions, Rescue};
 pub use participant::Participant;

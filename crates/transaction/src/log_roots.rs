@@ -18,11 +18,12 @@ use vlinder_format::root_item::RootItem;
 use vlinder_format::{Block, Damage, Fault, Generation, ItemType, Key, Logical, ObjectId, Place, RootId};
 use vlinder_tree::{Readahead, Root, RootPointer, WantedBlock};
 
+use crate::commit_queues::CommitQueues;
 use crate::engine_core::EngineCore;
-use crate::{DataExtent, EngineError, Handle, ReadOnlyReason};
+use crate::{DataExtent, EngineError, ReadOnlyReason};
 use vlinder_forest::OpenTree;
-use vlinder_space::Purpose;
 use vlinder_space::TakenPlace;
+use vlinder_space::{Pins, Purpose};
 
 /// The log of one subvolume.
 pub struct SubvolumeLog {
@@ -47,13 +48,23 @@ impl FsyncLog {
     pub fn is_new(&self, extent: DataExtent) -> bool {
         self.new_extents.get(&extent.logical) == Some(&extent.length)
     }
+
+    /// The log was replayed: extents that came to nothing are pinned, and free once that is durable.
+    pub(crate) fn finish(&self, queues: &CommitQueues, pins: Pins<'_>) -> Result<(), EngineError> {
+        for (logical, length) in &self.new_extents {
+            if queues.delayed().head(*logical).is_none() {
+                pins.pin_reserved(*logical, *length).map_err(|fault| Damage::new(fault, Place::default()))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl FsyncLog {
     /// Takes up the log that the superblock names, after which changes may be made: all in the one
-    /// transaction of the handle that replays it ([`Handle::finish_log`]). None where there is no log, or
-    /// where the file system cannot be changed for another reason. Logs of subvolumes that were deleted count
-    /// for nothing.
+    /// transaction of the handle that replays it
+    /// ([`Handle::finish_log`](crate::Handle::finish_log)). None where there is no log, or where the file
+    /// system cannot be changed for another reason. Logs of subvolumes that were deleted count for nothing.
     ///
     /// # Errors
     /// Damage of the log, or a place of it that is not free; the engine takes no changes then.
@@ -189,26 +200,5 @@ impl Adoption<'_> {
                 }
             }
         }
-    }
-}
-
-impl Handle<'_> {
-    /// A log was replayed with this handle: the commit that ends its transaction ends the log, too. Extents
-    /// that came to nothing are free from then on.
-    ///
-    /// # Errors
-    /// Never, unless the accounts of space are wrong.
-    pub fn finish_log(&mut self, log: &FsyncLog) -> Result<(), EngineError> {
-        for (logical, length) in &log.new_extents {
-            if self.core.queues().delayed().head(*logical).is_none() {
-                self.core
-                    .space()
-                    .pins()
-                    .pin_reserved(*logical, *length)
-                    .map_err(|fault| Damage::new(fault, Place::default()))?;
-            }
-        }
-        self.mark_changed();
-        Ok(())
     }
 }

@@ -316,7 +316,7 @@ mod tests {
             item.total_bytes += 1 << 30;
             let mut handle = engine.begin(Reservation::items(1)).unwrap();
             let key = DeviceItem::key(item.device);
-            handle.editor.put(engine.core().trees().chunk(), key, &item.encode()).unwrap();
+            handle.editor_mut().put(engine.core().trees().chunk(), key, &item.encode()).unwrap();
             handle.mark_changed();
             drop(handle);
             engine.commit().unwrap();

@@ -57,7 +57,7 @@ fn forge(image: &Path, logical: Logical, chunk: &Chunk) {
     let engine = write(image).unwrap();
     let mut handle = engine.begin(Reservation::items(1)).unwrap();
     let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-    handle.editor.put(engine.core().trees().chunk(), key, &chunk.encode()).unwrap();
+    handle.editor_mut().put(engine.core().trees().chunk(), key, &chunk.encode()).unwrap();
     handle.mark_changed();
     drop(handle);
     engine.commit().unwrap();

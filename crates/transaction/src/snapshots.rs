@@ -64,8 +64,8 @@ impl SnapshotRequest {
     /// # Errors
     /// No space for what the snapshot's name changes once the tree is shared; what reading met.
     pub fn promise<'a>(self, handle: &mut Handle<'a>) -> Result<PromisedSnapshot<'a>, EngineError> {
-        let charge = handle.editor.space.charge_snapshot(&self.directory_tree, &self.name_keys)?;
-        let (core, snapshot) = (handle.core, self.id);
+        let charge = handle.editor().space.charge_snapshot(&self.directory_tree, &self.name_keys)?;
+        let (core, snapshot) = (handle.core(), self.id);
         core.queues().snapshots().add(snapshot, charge);
         Ok(PromisedSnapshot { request: self, promise: SnapshotPromise { core, snapshot } })
     }
@@ -95,13 +95,13 @@ impl PromisedSnapshot<'_> {
         drop(promise);
         let SnapshotRequest { source, id, uuid, time, read_only, after, .. } = request;
         let generation = handle.generation();
-        let pointer = handle.editor.copy_tree(source.root(), id)?;
+        let pointer = handle.editor_mut().copy_tree(source.root(), id)?;
         source.change_item(|item| item.last_snapshot = generation);
         let item = snapshot_item(source.item(), generation, uuid, time, read_only);
         let key = RootItem::key(id, generation.0);
         let root = Root::new(id, pointer, generation);
         let tree = OpenTree::made(root, key, item);
-        handle.core.trees().forest().insert(&tree);
+        handle.core().trees().forest().insert(&tree);
         handle.add_uuid(UuidKind::Own, uuid, id)?;
         handle.add_quota_group(id)?;
         let received = item.received_uuid();

@@ -12,9 +12,7 @@
 //! a second time changes nothing.
 
 use vlinder_base::sync::Arc;
-use vlinder_format::root_item::RootFlags;
-use vlinder_format::uuid_item::UuidKind;
-use vlinder_format::{Block, Generation, Key, Level, RootId, orphan};
+use vlinder_format::{Block, Generation, Level, RootId, orphan};
 use vlinder_tree::{Change, ChildReferences, Edit, Space, TreeError, WantedBlock};
 
 use crate::EngineError;
@@ -32,30 +30,6 @@ use vlinder_forest::Referrer;
 
 /// Blocks looked at in one transaction handle, so that commits need not wait long.
 const BLOCKS_IN_HANDLE: usize = 256;
-
-impl Handle<'_> {
-    /// A subvolume is deleted: its names are gone already. Its blocks are freed after
-    /// [`Engine::add_dead_tree`].
-    ///
-    /// # Errors
-    /// What changing the root tree met.
-    pub fn delete_tree(&mut self, tree: &Arc<OpenTree>) -> Result<(), EngineError> {
-        let item = tree.item();
-        self.edit_root_tree(&[Edit::new(orphan::key(tree.id().object_id()), Change::Put(&[]))])?;
-        tree.change_item(|item| {
-            item.reference_count = 0;
-            item.flags = item.flags.with(RootFlags::DEAD);
-            item.drop_progress = Key::MIN;
-            item.drop_level = Level::LEAF;
-        });
-        self.mark_changed();
-        self.remove_uuid(UuidKind::Own, item.uuid(), tree.id())?;
-        if !item.received_uuid().is_nil() {
-            self.remove_uuid(UuidKind::Received, item.received_uuid(), tree.id())?;
-        }
-        Ok(())
-    }
-}
 
 /// Frees blocks of deleted trees, about `budget_blocks` of them; gives whether there are more.
 ///
@@ -143,7 +117,7 @@ impl Walk {
 
     /// The path from the root to where an earlier walk stopped.
     fn path_to_start(&self, handle: &Handle<'_>) -> Result<Vec<Frame>, EngineError> {
-        let core = handle.core;
+        let core = handle.core();
         let mut frames = Vec::new();
         let item = self.tree.item();
         let mut wanted = WantedBlock::root(self.tree.root());
@@ -178,7 +152,7 @@ impl Walk {
 
     /// Looks at the next child of a node that goes.
     fn drop_child(&mut self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
-        let core = handle.core;
+        let core = handle.core();
         let id = self.tree.id();
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
         let wanted = WantedBlock::child(id, &frame.block, frame.slot);
@@ -216,7 +190,7 @@ impl Walk {
             frame.slot += 1;
             return Ok(());
         }
-        let block = handle.core.trees().store().block(&wanted)?;
+        let block = handle.core().trees().store().block(&wanted)?;
         if block.owner() != id {
             frame.slot += 1;
             return Ok(());
@@ -231,7 +205,7 @@ impl Walk {
 
     /// A node's children are done.
     fn leave(&mut self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
-        let core = handle.core;
+        let core = handle.core();
         let id = self.tree.id();
         if let Some(frame) = self.frames.last()
             && frame.stage == Stage::Drop
@@ -239,7 +213,7 @@ impl Walk {
         {
             // A refusal leaves the leaf, or what is left of it, for a later step.
             let leaf = Arc::clone(&frame.block);
-            match handle.editor.space.charge_reference_changes(&leaf, ReferenceMoves::Dropped) {
+            match handle.editor().space.charge_reference_changes(&leaf, ReferenceMoves::Dropped) {
                 Err(TreeError::NoSpace { .. }) if self.free_in_part(handle, &leaf)? => return Ok(()),
                 charged => charged?,
             }
@@ -319,7 +293,7 @@ impl Walk {
     /// All blocks are free: the root item and the orphan item go.
     fn finish(self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
         let id = self.tree.id();
-        handle.core.trees().forest().remove(id);
+        handle.core().trees().forest().remove(id);
         handle.edit_root_tree(&[
             Edit::new(self.tree.item_key(), Change::RemoveIfPresent),
             Edit::new(orphan::key(id.object_id()), Change::RemoveIfPresent),
@@ -334,7 +308,7 @@ fn born(tree: &OpenTree) -> Generation {
 
 /// Makes a shared block's children referenced by its address, if they are not yet.
 fn mark(handle: &Handle<'_>, block: &Block) -> Result<(), EngineError> {
-    let core = handle.core;
+    let core = handle.core();
     let mut is_charged = false;
     loop {
         let sharing = core.trees().sharing_at(block.logical(), block.owner(), core.queues())?;
@@ -343,7 +317,7 @@ fn mark(handle: &Handle<'_>, block: &Block) -> Result<(), EngineError> {
         }
         // Once: looking again changes nothing of what the marking takes.
         if !std::mem::replace(&mut is_charged, true) {
-            handle.editor.space.charge_reference_changes(block, ReferenceMoves::Renamed)?;
+            handle.editor().space.charge_reference_changes(block, ReferenceMoves::Renamed)?;
         }
         let _gate = core.sharing_gate().lock();
         if core.block_space().sharing_holds(block.logical(), &sharing) {
@@ -395,7 +369,7 @@ mod tests {
 
     use vlinder_base::thread;
     use vlinder_format::inode::{InodeItem, Mode, Timestamp};
-    use vlinder_format::{ItemType, ObjectId, Uuid};
+    use vlinder_format::{ItemType, Key, ObjectId, Uuid};
     use vlinder_testkit::{Scratch, require};
 
     use super::*;
@@ -449,7 +423,7 @@ mod tests {
             marking.join().unwrap();
         });
         let children = u64::try_from(block.len()).unwrap();
-        assert_eq!(handle.editor.space.further().block_references, 2 * children);
+        assert_eq!(handle.editor().space.further().block_references, 2 * children);
         assert!(
             engine
                 .core()

@@ -96,10 +96,10 @@ impl Handle<'_> {
     /// That the file system has become read-only; [`EngineError::HostFull`] where that commit waits for space
     /// on the host.
     pub fn wait_until_published(&self) -> Result<(), EngineError> {
-        let latch = self.core.latch();
-        let waited = self.core.running().wait_until_published(self.generation(), || latch.check_writable());
+        let latch = self.core().latch();
+        let waited = self.core().running().wait_until_published(self.generation(), || latch.check_writable());
         waited.map_err(|why| match why {
-            Unpublishable::HeldUp => self.core.troubles().full_host(),
+            Unpublishable::HeldUp => self.core().troubles().full_host(),
             Unpublishable::Refused(error) => error,
         })?;
         latch.check_writable()
@@ -111,7 +111,7 @@ impl Handle<'_> {
     /// # Errors
     /// [`NoLog`], or that the file system has become read-only.
     pub fn edit_log(&self) -> Result<LogEdit<'_>, LogError> {
-        let core = self.core;
+        let core = self.core();
         self.wait_until_published()?;
         let content = core.log().edit();
         let generation = self.generation();

@@ -34,7 +34,7 @@ impl Handle<'_> {
     /// [`NoLog`]: a commit has to do it. Any other error leaves it unsure what is on the devices, and the
     /// file system read-only.
     pub fn sync_log(&self, ticket: LogTicket) -> Result<(), LogError> {
-        let (core, log) = (self.core, self.core.log());
+        let (core, log) = (self.core(), self.core().log());
         let check = || core.latch().check_writable();
         if !log.begin_writing(self.generation(), ticket.sequence, check)? {
             return Ok(());
