@@ -167,7 +167,7 @@ mod tests {
         let price = |changes| engine.core().space().reservations().price_bytes(changes);
         assert_eq!(engine.core().queues().measured(engine.generation()), None);
         put(0..10);
-        assert!(engine.core().measuring().measure_waiting());
+        assert!(engine.core().reserver().measuring().measure_waiting());
         let measured = engine.core().queues().measured(engine.generation()).unwrap();
         assert!(
             measured.blocks > 0 && price(measured) <= price(engine.core().queues().waiting()),
@@ -222,10 +222,10 @@ mod tests {
                 let key = Key::new(ObjectId(1000 + number), ItemType::INODE_ITEM, 0);
                 handle.insert_pending(&tree, key, inode_item());
             }
-            assert!(!engine.core().measuring().measure_waiting());
+            assert!(!engine.core().reserver().measuring().measure_waiting());
         }
         assert_eq!(engine.core().queues().waiting().items, count);
         engine.commit().unwrap();
-        assert!(engine.core().measuring().measure_waiting(), "nothing waits");
+        assert!(engine.core().reserver().measuring().measure_waiting(), "nothing waits");
     }
 }

@@ -102,7 +102,7 @@ fn change(engine: &Engine, tree: &OpenTree, key: Key) -> (Charge, Charge) {
 /// The blocks whose copies a measurement of a change at a key counts.
 fn measured_copies(engine: &Engine, tree: &OpenTree, key: Key) -> Vec<Logical> {
     let touches = [Touch::at(key, 0)];
-    engine.core().measuring().touches(tree.id(), tree.root(), &touches).unwrap().copied
+    engine.core().reserver().measuring().touches(tree.id(), tree.root(), &touches).unwrap().copied
 }
 
 #[test]

@@ -11,6 +11,7 @@ use vlinder_tree::VolumeBlocks;
 use vlinder_volume::Volume;
 
 use crate::block_balance::BlockBalance;
+use crate::block_space::BlockSpace;
 use crate::chunk_work::ChunkWork;
 use crate::chunks::ChunkMaker;
 use crate::commit_queues::CommitQueues;
@@ -23,13 +24,11 @@ use crate::global_reserve::ReserveSizing;
 use crate::group_loader::GroupLoader;
 use crate::handle_space::HandleSpace;
 use crate::latch::Latch;
-use crate::measuring::Measuring;
 use crate::metrics::EngineMetrics;
 use crate::options::EngineOptions;
 use crate::phase::RunningTransaction;
 use crate::promises::Reserver;
 use crate::shutdown::Shutdown;
-use crate::space_service::BlockSpace;
 use crate::subvolume_numbers::SubvolumeNumbers;
 use crate::system_trees::SystemTrees;
 use crate::troubles::Troubles;
@@ -251,30 +250,14 @@ impl EngineCore {
         }
     }
 
-    /// What measures in the trees as they stand.
-    pub(crate) fn measuring(&self) -> Measuring<'_> {
-        Measuring::new(&self.trees, &self.queues, &self.space, &self.running)
-    }
-
     /// What reserves space.
     pub(crate) fn reserver(&self) -> Reserver<'_> {
-        let (sizing, measuring) = (self.reserve_sizing(), self.measuring());
-        Reserver::new(sizing, measuring, self.chunk_maker(), &self.running, &self.freed)
+        Reserver::new(self.reserve_sizing(), &self.running, &self.freed)
     }
 
     /// What gives trees their blocks.
     pub(crate) fn block_space(&self) -> BlockSpace<'_> {
-        BlockSpace {
-            reserver: self.reserver(),
-            loader: self.group_loader(),
-            maker: self.chunk_maker(),
-            shutdown: self.shutdown(),
-            space: &self.space,
-            running: &self.running,
-            log: &self.log,
-            balance: &self.balance,
-            sharing_gate: &self.sharing_gate,
-        }
+        BlockSpace::new(self.reserver(), self.shutdown(), &self.log, &self.balance, &self.sharing_gate)
     }
 
     /// What reads groups out of the trees.

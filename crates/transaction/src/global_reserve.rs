@@ -72,16 +72,20 @@ impl LookUps for ReserveSizing<'_> {
 }
 
 impl ReserveSizing<'_> {
+    fn node_size(&self) -> u32 {
+        self.trees.node_size()
+    }
+
     /// Learns anew how large the trees are, and how much is kept for commits and deletions. Called when the
     /// trees of a transaction have come to rest.
     pub(crate) fn size_global_reserve(&self) {
         let fixed = self.trees.fixed();
-        let blocks = |tree: &OpenTree| tree.item().bytes_used.div_ceil(u64::from(self.trees.node_size()));
+        let blocks = |tree: &OpenTree| tree.item().bytes_used.div_ceil(u64::from(self.node_size()));
         let free_space = fixed.free_space.as_ref().map_or(0, |tree| blocks(tree));
         let open = self.trees.forest().open_trees();
         let levels = open.iter().map(|tree| u64::from(tree.root().pointer().level.0) + 1).max().unwrap_or(1);
         let sizes = TreeSizes {
-            block_bytes: u64::from(self.trees.node_size()),
+            block_bytes: u64::from(self.node_size()),
             levels,
             extent: blocks(&fixed.extent),
             free_space,
@@ -104,11 +108,11 @@ impl ReserveSizing<'_> {
         // A small file system has no room for all of Linux's; but data must not eat it up by and by.
         let share = self.chunks.device_bytes() / SHARE_OF_DEVICE / unallocated.metadata_copies.max(1);
         let all = self.linux_reserve().min(share.max(room / 2));
-        let margin = (u64::from(self.trees.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
+        let margin = (u64::from(self.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
         let removals =
             (all / SHARE_THAT_REMOVALS_LEAVE).saturating_add(self.linux_items(UNLINK_ITEMS)).min(all);
         let trees = trees.min(all);
-        let references = u64::from(self.trees.node_size()) / FILE_EXTENT_ITEM_BYTES;
+        let references = u64::from(self.node_size()) / FILE_EXTENT_ITEM_BYTES;
         let leaf = Charge {
             dropped_references: references,
             extents: references,
@@ -135,7 +139,7 @@ impl ReserveSizing<'_> {
             // there.
             paths(self.space.group_count())
         } else {
-            groups.item().bytes_used.div_ceil(u64::from(self.trees.node_size()))
+            groups.item().bytes_used.div_ceil(u64::from(self.node_size()))
         };
         paths(open_trees).saturating_add(group_blocks)
     }
@@ -192,7 +196,7 @@ impl ReserveSizing<'_> {
 
     /// What Linux asks for to change so many items (`btrfs_calc_insert_metadata_size`), in bytes.
     fn linux_items(&self, items: u64) -> u64 {
-        u64::from(self.trees.node_size()) * LEVELS * 2 * items
+        u64::from(self.node_size()) * LEVELS * 2 * items
     }
 }
 

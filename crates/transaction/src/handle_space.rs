@@ -10,7 +10,7 @@ use vlinder_format::{Block, Key, Logical, RootId};
 use vlinder_tree::{ChildReferences, CopyEffect, Sharing, Space, TreeError};
 
 use crate::asking::{Asking, ReferenceMoves};
-use crate::space_service::BlockSpace;
+use crate::block_space::BlockSpace;
 use vlinder_forest::OpenTree;
 use vlinder_space::{Asker, Charge, Draw};
 

@@ -7,14 +7,22 @@
 //! is promised for that), `commit` (how it becomes durable), `drain` (the fixpoint), `extents` (what the
 //! fixpoint is about).
 //!
-//! The files stand in three layers. States know no engine, and have their locks to themselves: `phase` (the
-//! running transaction), `latch`, `troubles`, `chunk_work`, `dead_trees`, `fsync_log/writer`, `pending`,
-//! `waiting_work`, `snapshot_charges`, `block_balance`, `extents/delayed`. `engine` has them all. What works
-//! on several of them imports the engine.
+//! The files stand in four layers.
+//!
+//! 1. States have their fields and locks to themselves: `phase` (the running transaction), `latch`,
+//!    `troubles`, `chunk_work`, `dead_trees`, `fsync_log/writer`, `commit_queues` (with `pending`,
+//!    `waiting_work`, `snapshot_charges`, `extents/delayed`), `freed_space`, `system_trees`,
+//!    `subvolume_numbers`, `block_balance`, `committer`.
+//! 2. Services borrow the states that they work on: `group_loader`, `chunks`, `measuring`, `global_reserve`,
+//!    `promises` (`Reserver`), `block_space`, `shutdown`, `reader`.
+//! 3. `engine_core` has all states, and lends the services. Handles, the commit, the writer of the log and
+//!    the walk over dead trees work on it.
+//! 4. `engine` is what other crates call.
 
 mod asking;
 mod awaited_items;
 mod block_balance;
+mod block_space;
 mod change_kind;
 mod checksums;
 mod chunk_items;
@@ -66,7 +74,6 @@ mod sealing;
 mod shutdown;
 mod snapshot_charges;
 mod snapshots;
-mod space_service;
 mod subvolume_numbers;
 mod system_trees;
 mod tree_deletion;

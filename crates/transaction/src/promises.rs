@@ -14,11 +14,12 @@ use crate::committing_thread::CommittingThread;
 use crate::error::METADATA;
 use crate::freed_space::FreedSpace;
 use crate::global_reserve::ReserveSizing;
+use crate::group_loader::GroupLoader;
 use crate::measuring::Measuring;
 use crate::phase::{Activity, RunningTransaction};
 use crate::system_trees::SystemTrees;
 use vlinder_forest::OpenTree;
-use vlinder_space::{Asker, Charge, Draw, PromisedData, Reservations, Wanted};
+use vlinder_space::{Asker, Charge, Draw, PromisedData, Reservations, SpaceManager, Wanted};
 
 /// Data space promised to a write that is not allocated yet, and the metadata space for it; settles on drop.
 pub struct DataPromise<'a> {
@@ -63,8 +64,6 @@ fn attempt_between_commits<E>(
 #[derive(Clone, Copy)]
 pub(crate) struct Reserver<'a> {
     sizing: ReserveSizing<'a>,
-    measuring: Measuring<'a>,
-    maker: ChunkMaker<'a>,
     running: &'a RunningTransaction,
     freed: &'a FreedSpace,
 }
@@ -72,17 +71,35 @@ pub(crate) struct Reserver<'a> {
 impl<'a> Reserver<'a> {
     pub(crate) fn new(
         sizing: ReserveSizing<'a>,
-        measuring: Measuring<'a>,
-        maker: ChunkMaker<'a>,
         running: &'a RunningTransaction,
         freed: &'a FreedSpace,
     ) -> Self {
-        Self { sizing, measuring, maker, running, freed }
+        Self { sizing, running, freed }
     }
 
-    /// Measures in the trees of the running transaction.
+    /// What measures in the trees of the running transaction.
     pub(crate) fn measuring(&self) -> Measuring<'a> {
-        self.measuring
+        let ReserveSizing { trees, queues, space, .. } = self.sizing;
+        Measuring::new(trees, queues, space, self.running)
+    }
+
+    /// What makes chunks.
+    pub(crate) fn chunk_maker(&self) -> ChunkMaker<'a> {
+        let ReserveSizing { trees, queues, space, chunks, .. } = self.sizing;
+        ChunkMaker::new(trees, queues, space, chunks, self.running)
+    }
+
+    /// What reads groups out of the trees.
+    pub(crate) fn group_loader(&self) -> GroupLoader<'a> {
+        GroupLoader::new(self.sizing.trees, self.sizing.space, self.sizing.chunks)
+    }
+
+    pub(crate) fn space(&self) -> &'a SpaceManager {
+        self.sizing.space
+    }
+
+    pub(crate) fn running(&self) -> &'a RunningTransaction {
+        self.running
     }
 
     /// What is promised.
@@ -182,7 +199,7 @@ impl<'a> Reserver<'a> {
             || self.sizing.space.pins().pinned_bytes() > 0
             // What waits for the host is not freed by waiting here.
             || (!is_held_up && self.sizing.space.pins().committing_bytes() > 0)
-            || self.maker.asks_to_remove_chunks()
+            || self.chunk_maker().asks_to_remove_chunks()
     }
 
     /// Promises metadata if there is room; false where there is none. There is room for nothing always.
@@ -208,7 +225,7 @@ impl<'a> Reserver<'a> {
             return true;
         }
         counted() != Charge::default()
-            && self.measuring.measure_waiting()
+            && self.measuring().measure_waiting()
             && self.reservations().promise(wanted, draw, measured, &self.sizing)
     }
 
@@ -278,7 +295,7 @@ impl<'a> Reserver<'a> {
         if self.try_promise(wanted, Draw::Margin) {
             return Ok(self.data_promise(counted, LEAVES_AROUND_RUN));
         }
-        match self.measuring.copies_at(tree, keys()) {
+        match self.measuring().copies_at(tree, keys()) {
             Some(copies) => self.promise_data(space.with_copies(copies), commit),
             None => self.promise_data(counted, commit),
         }
@@ -444,7 +461,7 @@ mod tests {
         let kept = counted.keep();
         assert_eq!(kept.copies, engine.core().queues().copies_of_leaves(LEAVES_AROUND_RUN) + between);
         engine.reservations().unpromise_data(kept, 0);
-        let measured = engine.core().measuring().copies_at(&tree, vec![key..key.next().unwrap()]);
+        let measured = engine.core().reserver().measuring().copies_at(&tree, vec![key..key.next().unwrap()]);
         assert_eq!(measured, Some(Charge::default()), "the leaf of a new file system describes no extent");
     }
 }

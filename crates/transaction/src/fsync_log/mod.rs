@@ -28,6 +28,7 @@ use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_format::{Generation, Key, Logical, RootId};
 use vlinder_tree::{Edit, Readahead, Root};
 
+pub(crate) use self::space::take_for_log;
 pub(crate) use self::writer::LogWriter;
 use self::writer::{Content, Log};
 use crate::checksums::ChecksumTree;

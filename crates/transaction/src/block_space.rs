@@ -8,13 +8,10 @@ use vlinder_tree::{ChildReferences, Sharing, Space, TreeError};
 
 use crate::EngineError;
 use crate::block_balance::BlockBalance;
-use crate::chunks::ChunkMaker;
 use crate::commit_queues::CommitQueues;
 use crate::extents::delayed::ExtentKind;
 use crate::extents::leaf_extents::data_extents;
-use crate::fsync_log::LogWriter;
-use crate::group_loader::GroupLoader;
-use crate::phase::RunningTransaction;
+use crate::fsync_log::{LogWriter, take_for_log};
 use crate::promises::Reserver;
 use crate::shutdown::Shutdown;
 use vlinder_forest::Referrer;
@@ -25,24 +22,36 @@ use vlinder_space::{SpaceManager, Taken};
 ///
 /// Invariants:
 /// 1. Each block that comes or goes changes the references of its extent and the balance of its tree in the
-///    same call ([`block_created`](Space::block_created), [`block_dropped`](Space::block_dropped)).
+///    same call ([`block_created`](Space::block_created), [`block_dropped`](Space::block_dropped)), or
+///    nothing is published any more ([`was_called_free`](Self::was_called_free)).
 /// 2. A block of the log changes neither: the log's writer knows it.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockSpace<'a> {
-    pub(crate) reserver: Reserver<'a>,
-    pub(crate) loader: GroupLoader<'a>,
-    pub(crate) maker: ChunkMaker<'a>,
-    pub(crate) shutdown: Shutdown<'a>,
-    pub(crate) space: &'a SpaceManager,
-    pub(crate) running: &'a RunningTransaction,
-    pub(crate) log: &'a LogWriter,
-    pub(crate) balance: &'a BlockBalance,
-    pub(crate) sharing_gate: &'a Mutex<()>,
+    reserver: Reserver<'a>,
+    shutdown: Shutdown<'a>,
+    log: &'a LogWriter,
+    balance: &'a BlockBalance,
+    sharing_gate: &'a Mutex<()>,
 }
 
 impl<'a> BlockSpace<'a> {
+    pub(crate) fn new(
+        reserver: Reserver<'a>,
+        shutdown: Shutdown<'a>,
+        log: &'a LogWriter,
+        balance: &'a BlockBalance,
+        sharing_gate: &'a Mutex<()>,
+    ) -> Self {
+        Self { reserver, shutdown, log, balance, sharing_gate }
+    }
+
+    /// What reserves more for the changes of a handle.
     pub(crate) fn reserver(&self) -> Reserver<'a> {
         self.reserver
+    }
+
+    fn space(&self) -> &'a SpaceManager {
+        self.reserver.space()
     }
 
     fn queues(&self) -> &'a CommitQueues {
@@ -55,7 +64,7 @@ impl<'a> BlockSpace<'a> {
 
     /// Gives back the address of a block that was never written.
     pub(crate) fn release_block(&self, logical: Logical) {
-        self.space.unreserve(logical, u64::from(self.node_size()));
+        self.space().unreserve(logical, u64::from(self.node_size()));
     }
 
     /// Whether a block that a tree lets go of lies where this transaction has made another: then its place
@@ -63,7 +72,7 @@ impl<'a> BlockSpace<'a> {
     /// transaction did may be published.
     pub(crate) fn was_called_free(&self, tree: RootId, logical: Logical, generation: Generation) -> bool {
         let is_fresh = self.queues().delayed().head(logical).is_some_and(|head| head.fresh);
-        let is_given_out = is_fresh && generation < self.running.generation();
+        let is_given_out = is_fresh && generation < self.reserver.running().generation();
         if is_given_out {
             let place = Place { tree: Some(tree), block: Some(logical), ..Place::default() };
             self.shutdown.close_after(&Damage::new(FreeSpaceFault::InUse { start: logical }, place));
@@ -83,17 +92,17 @@ fn purpose_of(root: RootId) -> Purpose {
 impl Space for BlockSpace<'_> {
     fn take(&self, root: RootId, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
         if root == RootId::TREE_LOG {
-            return self.take_for_log(count, into);
+            return take_for_log(self.reserver, self.log, count, into);
         }
         let purpose = purpose_of(root);
         let block_bytes = u64::from(self.node_size());
         let goal = into.len() + count;
         loop {
-            match self.space.take_blocks(purpose, goal, block_bytes, into) {
+            match self.space().take_blocks(purpose, goal, block_bytes, into) {
                 Taken::Done => return Ok(()),
-                Taken::Load(group) => self.loader.load(group)?,
+                Taken::Load(group) => self.reserver.group_loader().load(group)?,
                 Taken::Wait => {}
-                Taken::Chunk => match self.maker.make_chunk(purpose) {
+                Taken::Chunk => match self.reserver.chunk_maker().make_chunk(purpose) {
                     Ok(true) => {}
                     Ok(false) if self.reserver.revoke_leases() => {}
                     Ok(false) => return Err(TreeError::NoSpace { root, needed_bytes: block_bytes }),
@@ -107,7 +116,7 @@ impl Space for BlockSpace<'_> {
 
     fn give(&self, _: RootId, unused: &mut Vec<Logical>) {
         for logical in unused.drain(..) {
-            self.space.unreserve(logical, u64::from(self.node_size()));
+            self.space().unreserve(logical, u64::from(self.node_size()));
         }
     }
 
@@ -131,7 +140,7 @@ impl Space for BlockSpace<'_> {
         let length = u64::from(self.node_size());
         self.queues().delayed().change(block.logical(), length, kind, Referrer::Root(root), 1, true);
         if root.is_shareable() {
-            self.space.reservations().note_made(1);
+            self.space().reservations().note_made(1);
         }
         self.balance.add(root, i64::from(self.node_size()));
     }
@@ -156,7 +165,7 @@ impl Space for BlockSpace<'_> {
         self.balance.add(root, -i64::from(self.node_size()));
         if cancelled {
             if root.is_shareable() {
-                self.space.reservations().note_made(-1);
+                self.space().reservations().note_made(-1);
             }
             // Made by this transaction and never written: nothing on disk knows the address.
             self.release_block(logical);
