@@ -94,7 +94,7 @@ impl<'a> TransactionReader<'a> {
     }
 
     /// Whether a tree that reading files can do without is missing or has a root that can't be read
-    /// ([`Rescue::ignores_bad_roots`]).
+    /// ([`Rescue::ignores_bad_roots`](crate::Rescue::ignores_bad_roots)).
     pub fn is_bad_root(&self, id: RootId) -> bool {
         self.trees.fixed().bad.contains(&id)
     }

@@ -81,8 +81,8 @@ impl PromisedSnapshot<'_> {
     /// Commits, and takes the snapshot in the critical phase of that commit.
     ///
     /// # Errors
-    /// As [`Engine::commit`]. Where the commit before still waits for space on the host, the snapshot is not
-    /// taken.
+    /// As [`Engine::commit`](crate::Engine::commit). Where the commit before still waits for space on the
+    /// host, the snapshot is not taken.
     pub fn commit(self) -> Result<Generation, EngineError> {
         let core = self.promise.core;
         core.commit_with(Some(self))
