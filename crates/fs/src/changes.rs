@@ -167,7 +167,7 @@ impl<'a> Changes<'a> {
     }
 
     pub(crate) fn node_size(&self) -> usize {
-        usize::try_from(self.filesystem.engine().node_size()).unwrap_or(usize::MAX)
+        usize::try_from(self.filesystem.engine().volume().geometry().node_size).unwrap_or(usize::MAX)
     }
 
     /// Whether an item of so many bytes is more than an addition may make.

@@ -26,7 +26,7 @@ impl Filesystem {
             read_only: self.engine().read_only_reason(),
             is_host_full: self.engine().is_host_full(),
             held_bytes: files.iter().map(|node| node.data().unflushed().held_bytes()).sum(),
-            failed_commit: self.engine().failed_commit(),
+            failed_commit: self.engine().troubles().failed_commit(),
         }
     }
 }

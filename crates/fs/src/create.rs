@@ -127,7 +127,7 @@ impl Filesystem {
             return Err(Refusal::NotFound.into());
         }
         let sector = usize::try_from(self.sector_size()).unwrap_or(usize::MAX);
-        let node = usize::try_from(self.engine().node_size()).unwrap_or(usize::MAX);
+        let node = usize::try_from(self.engine().volume().geometry().node_size).unwrap_or(usize::MAX);
         if target.len() >= sector
             || target.len() > node - 101 - 25 - vlinder_format::file_extent::INLINE_HEADER_SIZE
         {

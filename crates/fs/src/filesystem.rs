@@ -138,7 +138,7 @@ impl Filesystem {
             other => other?,
         };
         filesystem.warn_of_members();
-        if filesystem.engine().is_bad_root(RootId::CHECKSUM_TREE) {
+        if filesystem.engine().reader().is_bad_root(RootId::CHECKSUM_TREE) {
             tracing::warn!("the checksum tree can't be read: data are given out unverified");
         }
         Ok(filesystem)
@@ -472,7 +472,7 @@ impl Filesystem {
         let flushed = flush::flush_all(self.store());
         match (flushed, self.commit()) {
             (Ok(()), Ok(generation)) => {
-                self.engine().note_all_durable();
+                self.engine().troubles().note_all_durable();
                 Ok(generation)
             }
             (Err(error), Ok(_)) => {

@@ -33,10 +33,10 @@ impl Filesystem {
     /// # Errors
     /// As [`check_host_room`](Self::check_host_room).
     fn try_host_again(&self) -> Result<()> {
-        let refused = || Err(self.engine().full_host().into());
+        let refused = || Err(self.engine().troubles().full_host().into());
         // One at a time: who comes meanwhile is refused.
         let Some(mut next) = self.shared().host_retry.try_next() else { return refused() };
-        let time = self.engine().times_host_was_full();
+        let time = self.engine().troubles().times_host_was_full();
         if next.time != time {
             *next = Next::first(time);
         }

@@ -479,7 +479,7 @@ impl Filesystem {
         }
         // As in Linux, a full file system keeps its access times: reading must not fail, nor take what a
         // commit needs.
-        if !state.dirty && !self.engine().has_room_for_item() {
+        if !state.dirty && !self.engine().awaited_items().has_room() {
             return;
         }
         state.item.access_time = self.now();

@@ -80,7 +80,7 @@ impl Filesystem {
             if let Err(error) = handle.charge_pending(node.tree(), &[key]) {
                 for node in std::iter::once(node).chain(left) {
                     let counted_again = self.store().dirty().put_back(node);
-                    self.engine().settle_awaited_items(counted_again);
+                    self.engine().awaited_items().settle(counted_again);
                 }
                 return Err(error.into());
             }
@@ -89,7 +89,7 @@ impl Filesystem {
                 node.put(&mut handle, &mut state);
             }
             state.dirty = false;
-            self.engine().settle_awaited_items(1);
+            self.engine().awaited_items().settle(1);
         }
         Ok(())
     }

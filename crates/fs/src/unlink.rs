@@ -257,8 +257,12 @@ impl Filesystem {
         let end = end_of_indexes(directory);
         let mut next = DirectoryIndex::FIRST;
         loop {
-            let items =
-                self.engine().items(tree, directory::index_key(directory.number(), next), end, 4096)?;
+            let items = self.engine().reader().items(
+                tree,
+                directory::index_key(directory.number(), next),
+                end,
+                4096,
+            )?;
             for (key, data) in &items {
                 let entry = DirectoryEntry::decode(data)
                     .map_err(|fault| Damage::new(fault, place(directory.subvolume(), *key)))?;

@@ -185,16 +185,16 @@ fn a_deleted_subvolume_that_cannot_be_freed_keeps_no_commit_away() {
     drop(kept);
     spoil(&image, subvolume.root.0);
     let filesystem = open();
-    assert_eq!(filesystem.engine().dead_trees(), [subvolume.root]);
+    assert_eq!(filesystem.engine().dead_trees().ids(), [subvolume.root]);
     let file = write(&filesystem, 300_000);
     let is_told = || {
         clock.advance(Duration::from_millis(600));
-        filesystem.engine().failed_commit().is_some()
+        filesystem.engine().troubles().failed_commit().is_some()
     };
     assert!(holds_within(Duration::from_secs(20), is_told), "the tree was freed");
     assert!(holds_within(Duration::from_secs(20), || file.data().unwritten_bytes() == 0));
     assert!(holds_within(Duration::from_secs(20), || size_on_disk(&image, &scratch) == Some(300_000)));
-    assert_eq!(filesystem.engine().dead_trees(), [subvolume.root]);
+    assert_eq!(filesystem.engine().dead_trees().ids(), [subvolume.root]);
     assert!(!filesystem.is_read_only());
 }
 

@@ -108,7 +108,7 @@ fn a_state_stays(arguments: &[&str]) {
     }
     // In the same process, through the same cache.
     let engine = filesystem.engine();
-    let tree = engine.leased_tree(&lease, RootId::FS_TREE).unwrap();
+    let tree = engine.reader().leased_tree(&lease, RootId::FS_TREE).unwrap();
     let mut cursor = engine
         .forest()
         .trees()
@@ -235,7 +235,7 @@ fn a_full_disk_takes_its_leases_back_and_nothing_else_gives_way() {
     assert!(second + 2 >= first, "{second} of {first}");
     let revoked = full.confirm().unwrap_err();
     assert_eq!(revoked.generation, full.generation());
-    match filesystem.engine().leased_tree(&full, RootId::FS_TREE) {
+    match filesystem.engine().reader().leased_tree(&full, RootId::FS_TREE) {
         Err(EngineError::LeaseRevoked(error)) => assert_eq!(error, revoked),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("a revoked lease still reads"),

@@ -38,7 +38,7 @@ fn counted(files: &Files, name: &str) -> u64 {
 fn group_items(files: &Files, tree: RootId) -> BTreeMap<u64, u64> {
     let engine = files.filesystem().engine();
     let tree = engine.tree(tree).unwrap();
-    let items = engine.items(&tree, Key::MIN, Key::MAX, usize::MAX).unwrap();
+    let items = engine.reader().items(&tree, Key::MIN, Key::MAX, usize::MAX).unwrap();
     let groups = items.into_iter().filter(|(key, _)| key.item_type == ItemType::BLOCK_GROUP_ITEM);
     groups.map(|(key, data)| (key.objectid.0, BlockGroupItem::decode(&data).unwrap().used)).collect()
 }

@@ -164,7 +164,7 @@ fn delete_big(filesystem: &Filesystem) -> (RootId, u64) {
     filesystem.sync().unwrap();
     delete_quietly(filesystem);
     drop(inside);
-    assert_eq!(filesystem.engine().dead_trees(), [big.root]);
+    assert_eq!(filesystem.engine().dead_trees().ids(), [big.root]);
     (big.root, empty)
 }
 
@@ -196,7 +196,7 @@ fn a_deletion_that_the_power_cuts_goes_on_at_the_next_opening_here_and_in_linux(
         .unwrap();
         let found = filesystem.subvolume_information(big).unwrap();
         assert!(found.is_deleted, "{found:?}");
-        assert_eq!(filesystem.engine().dead_trees(), [big]);
+        assert_eq!(filesystem.engine().dead_trees().ids(), [big]);
         let progress = filesystem.engine().tree(big).unwrap().item().drop_progress;
         resumed += usize::from(progress.objectid.0 != 0);
         let left = used(&filesystem);

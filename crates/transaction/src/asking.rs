@@ -6,9 +6,9 @@ use vlinder_base::sync::Arc;
 use vlinder_format::{Block, Key, Logical, RootId};
 use vlinder_tree::{CopyEffect, MaybeShared, Precision, Root, Touch, TreeError};
 
-use crate::engine::Engine;
 use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
-use crate::measuring::{Measuring, NO_GENERATION, references_of};
+use crate::measuring::{NO_GENERATION, references_of};
+use crate::promises::Reserver;
 use vlinder_forest::OpenTree;
 use vlinder_space::{Asker, Charge, Draw};
 
@@ -33,13 +33,13 @@ const SNAPSHOT_NAME_BYTES: usize = 330;
 /// A handle that asks for more.
 #[derive(Clone, Copy)]
 pub(crate) struct Asking<'a> {
-    engine: &'a Engine,
+    reserver: Reserver<'a>,
     asker: Asker,
 }
 
 impl<'a> Asking<'a> {
-    pub(crate) fn new(engine: &'a Engine, asker: Asker) -> Self {
-        Self { engine, asker }
+    pub(crate) fn new(reserver: Reserver<'a>, asker: Asker) -> Self {
+        Self { reserver, asker }
     }
 
     fn for_shared_copies(self) -> Self {
@@ -61,10 +61,10 @@ impl<'a> Asking<'a> {
         measure: impl FnOnce() -> Result<(Charge, Vec<TouchedExtent>), TreeError>,
     ) -> Result<Charge, TreeError> {
         let ordinary = Asker { draw: self.asker.draw.min(Draw::Margin), ..self.asker };
-        if self.engine.try_changes(counted, ordinary) {
+        if self.reserver.try_changes(counted, ordinary) {
             return Ok(counted);
         }
-        let measuring = Measuring::of(self.engine);
+        let measuring = self.reserver.measuring();
         if !measuring.may_promise(0, items) {
             return self.promise_or_refuse(root, counted);
         }
@@ -73,10 +73,10 @@ impl<'a> Asking<'a> {
             return self.promise_or_refuse(root, counted);
         }
         let measured = charge + measuring.extents_beside_others(extents)?;
-        if self.engine.try_changes(measured, self.asker) {
+        if self.reserver.try_changes(measured, self.asker) {
             return Ok(measured);
         }
-        if self.engine.revoke_leases() {
+        if self.reserver.revoke_leases() {
             self.promise_or_refuse(root, measured)
         } else {
             Err(self.refusal(root, measured))
@@ -84,11 +84,15 @@ impl<'a> Asking<'a> {
     }
 
     fn promise_or_refuse(&self, root: RootId, charge: Charge) -> Result<Charge, TreeError> {
-        if self.engine.try_changes(charge, self.asker) { Ok(charge) } else { Err(self.refusal(root, charge)) }
+        if self.reserver.try_changes(charge, self.asker) {
+            Ok(charge)
+        } else {
+            Err(self.refusal(root, charge))
+        }
     }
 
     fn refusal(&self, root: RootId, charge: Charge) -> TreeError {
-        TreeError::NoSpace { root, needed_bytes: self.engine.space.reservations().price_bytes(charge) }
+        TreeError::NoSpace { root, needed_bytes: self.reserver.reservations().price_bytes(charge) }
     }
 
     /// Promises what the references of these blocks' children take that copies of the blocks add, or replace.
@@ -144,11 +148,11 @@ impl<'a> Asking<'a> {
     /// Blocks that a new root takes in the trees that tell of roots: for each item a path, and a leaf that
     /// splits; for each tree a level that comes on top.
     fn blocks_of_new_root(&self) -> u64 {
-        let fixed = &self.engine.fixed;
+        let fixed = self.reserver.trees().fixed();
         let blocks = |root: &Root, items: u64| (u64::from(root.pointer().level.0) + 2) * items + 1;
         let of_tree =
             |tree: &Option<Arc<OpenTree>>, items| tree.as_ref().map_or(0, |tree| blocks(tree.root(), items));
-        blocks(self.engine.forest.root_tree(), SNAPSHOT_ROOT_ITEMS)
+        blocks(self.reserver.trees().root_tree(), SNAPSHOT_ROOT_ITEMS)
             + of_tree(&fixed.uuid, SNAPSHOT_UUIDS)
             + of_tree(&fixed.quota, SNAPSHOT_QUOTA_ITEMS)
     }
@@ -161,11 +165,11 @@ impl<'a> Asking<'a> {
     pub(crate) fn snapshot(&self, tree: &OpenTree, keys: &[Key]) -> Result<Charge, TreeError> {
         let own = Charge { blocks: self.blocks_of_new_root(), ..Charge::default() };
         let leaves = u64::try_from(keys.len()).unwrap_or(u64::MAX);
-        let counted = own + Charge::leaves(leaves) + self.engine.copies_of_leaves(leaves);
+        let counted = own + Charge::leaves(leaves) + self.reserver.queues().copies_of_leaves(leaves);
         self.counted_or_measured(tree.id(), counted, keys.len(), || {
             // No generation's block is the transaction's own, once the tree is copied.
             let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, SNAPSHOT_NAME_BYTES)).collect();
-            let measured = self.engine.forest.trees().measure(
+            let measured = self.reserver.trees().store().measure(
                 tree.root(),
                 NO_GENERATION,
                 NO_GENERATION,
@@ -192,12 +196,12 @@ impl<'a> Asking<'a> {
         tree: &OpenTree,
         keys: &[Key],
     ) -> Result<(Charge, Vec<Logical>), TreeError> {
-        let counted = self.engine.copies_of_leaves(u64::try_from(keys.len()).unwrap_or(u64::MAX));
+        let counted = self.reserver.queues().copies_of_leaves(u64::try_from(keys.len()).unwrap_or(u64::MAX));
         let mut copied = Vec::new();
         let promised =
             self.for_shared_copies().counted_or_measured(tree.id(), counted, keys.len(), || {
                 let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, 0)).collect();
-                let measured = Measuring::of(self.engine).touches(tree.id(), tree.root(), &touches)?;
+                let measured = self.reserver.measuring().touches(tree.id(), tree.root(), &touches)?;
                 copied = measured.copied;
                 Ok((measured.charge.of_blocks(), measured.extents))
             })?;

@@ -9,6 +9,7 @@ use vlinder_format::{ItemType, Key, Logical, ObjectId};
 use vlinder_tree::{Action, Change, Edit, Position, Root, TreeError};
 
 use crate::editor::Editor;
+use crate::system_trees::SystemTrees;
 
 /// The checksum tree of one file system.
 pub(crate) struct ChecksumTree<'a> {
@@ -18,6 +19,12 @@ pub(crate) struct ChecksumTree<'a> {
 
 /// Tries of a change that conflicts with others; each conflict means that another thread got ahead.
 const ROUNDS: usize = 1000;
+
+impl<'a> ChecksumTree<'a> {
+    pub(crate) fn of(trees: &'a SystemTrees) -> Self {
+        Self { root: trees.fixed().checksum.root(), geometry: trees.checksum_geometry() }
+    }
+}
 
 impl ChecksumTree<'_> {
     /// Enters checksums, one for each sector from `start` on, lengthening the item before them where it ends

@@ -1,10 +1,12 @@
 //! Chunks as the running transaction has changed them, and what the devices have room for beside.
 
+use vlinder_base::metrics::{Counter, Registry, Unit};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard};
-use vlinder_format::chunk::{BlockGroupFlags, Chunk, STRIPE_LENGTH};
+use vlinder_format::chunk::{BlockGroupFlags, Chunk, STRIPE_LENGTH, Stripe};
+use vlinder_format::device::DeviceItem;
 use vlinder_format::superblock::SystemChunkArray;
-use vlinder_format::{DeviceId, Logical, Physical, Uuid};
-use vlinder_space::{PURPOSES, Purpose, Room, Unallocated};
+use vlinder_format::{DeviceId, Logical, Physical, RootId, Uuid};
+use vlinder_space::{ChunkShare, DeviceReport, PURPOSES, Purpose, Room, Unallocated};
 use vlinder_volume::allocation::{ChunkPlan, DeviceSpace, plan_chunk};
 use vlinder_volume::{MappedChunk, Volume};
 
@@ -19,6 +21,8 @@ use crate::EngineError;
 ///    ([`forget_removed`](Self::forget_removed)); until then the volume maps the chunk.
 /// 3. The summary, where there is one, says of each device what the chunks of the volume leave of it.
 /// 4. One thread at a time makes chunks ([`begin_making`](Self::begin_making)).
+/// 5. The device items say what all chunks take of each device, but for those that the running transaction
+///    has removed ([`make`](Self::make), [`note_removed`](Self::note_removed)).
 pub(crate) struct ChunkWork {
     volume: Arc<Volume>,
     /// That of every tree block and device extent.
@@ -29,6 +33,22 @@ pub(crate) struct ChunkWork {
     removed: Mutex<Vec<Logical>>,
     /// None until it is asked for, and after chunks went.
     summary: Mutex<Option<Summary>>,
+    device_items: Mutex<Vec<DeviceItem>>,
+    metrics: ChunkMetrics,
+}
+
+struct ChunkMetrics {
+    made: Arc<Counter>,
+    removed: Arc<Counter>,
+}
+
+impl ChunkMetrics {
+    fn new(registry: &Registry) -> Self {
+        Self {
+            made: registry.counter("chunks.made", "chunks allocated", Unit::Count),
+            removed: registry.counter("chunks.removed", "empty chunks removed", Unit::Count),
+        }
+    }
 }
 
 /// What has to be known of all chunks before one more is made. It is kept, since each of many would else take
@@ -83,7 +103,12 @@ impl Summary {
 }
 
 impl ChunkWork {
-    pub(crate) fn new(volume: Arc<Volume>, chunk_tree_uuid: Uuid) -> Self {
+    pub(crate) fn new(
+        volume: Arc<Volume>,
+        chunk_tree_uuid: Uuid,
+        device_items: Vec<DeviceItem>,
+        registry: &Registry,
+    ) -> Self {
         Self {
             volume,
             chunk_tree_uuid,
@@ -91,6 +116,8 @@ impl ChunkWork {
             new: Mutex::default(),
             removed: Mutex::default(),
             summary: Mutex::default(),
+            device_items: Mutex::new(device_items),
+            metrics: ChunkMetrics::new(registry),
         }
     }
 
@@ -124,8 +151,42 @@ impl ChunkWork {
         Ok(self.with_summary(|summary| plan_chunk(flags, total_bytes, &summary.spaces, most_bytes))?)
     }
 
-    /// A chunk was made: it is usable, and its items are to be written. Gives where it begins.
-    pub(crate) fn add(&self, chunk: Chunk) -> Result<Logical, EngineError> {
+    /// Makes a chunk as it was planned: it is usable, and its items are to be written. Gives where it begins.
+    pub(crate) fn make(&self, plan: &ChunkPlan, flags: BlockGroupFlags) -> Result<Logical, EngineError> {
+        let uuids = self.device_items();
+        let uuid =
+            |device| uuids.iter().find(|item| item.device == device).map_or(Uuid::NIL, |item| item.uuid);
+        let sector_size = self.volume.geometry().sector_size;
+        let alignment = u32::try_from(STRIPE_LENGTH).unwrap_or(sector_size);
+        let chunk = Chunk {
+            length: plan.length,
+            owner: RootId::EXTENT_TREE,
+            stripe_length: STRIPE_LENGTH,
+            flags,
+            io_align: alignment,
+            io_width: alignment,
+            sector_size,
+            sub_stripes: 1,
+            stripes: plan
+                .stripes
+                .iter()
+                .map(|(device, physical)| Stripe {
+                    device: *device,
+                    physical: *physical,
+                    device_uuid: uuid(*device),
+                })
+                .collect(),
+        };
+        let logical = self.add(chunk)?;
+        for item in self.device_items.lock().iter_mut() {
+            let stripes = plan.stripes.iter().filter(|(device, _)| *device == item.device).count();
+            item.bytes_used += plan.stripe_bytes * u64::try_from(stripes).unwrap_or_default();
+        }
+        self.metrics.made.increment();
+        Ok(logical)
+    }
+
+    fn add(&self, chunk: Chunk) -> Result<Logical, EngineError> {
         let logical = self.volume.chunks().next_logical();
         self.volume.add_chunk(logical, chunk.clone())?;
         if let Some(added) = self.volume.chunks().get(logical) {
@@ -143,8 +204,15 @@ impl ChunkWork {
     }
 
     /// The running transaction has removed a chunk.
-    pub(crate) fn note_removed(&self, logical: Logical) {
+    pub(crate) fn note_removed(&self, logical: Logical, chunk: &Chunk) {
+        let bytes = chunk.stripe_bytes().unwrap_or_default();
+        for stripe in &chunk.stripes {
+            for item in self.device_items.lock().iter_mut().filter(|item| item.device == stripe.device) {
+                item.bytes_used = item.bytes_used.saturating_sub(bytes);
+            }
+        }
         self.removed.lock().push(logical);
+        self.metrics.removed.increment();
     }
 
     /// The transaction is durable: the chunks that it removed are no more. Gives whether there were any.
@@ -213,6 +281,67 @@ impl ChunkWork {
     pub(crate) fn can_make_metadata(&self) -> bool {
         let unallocated = self.unallocated();
         unallocated.bytes >= unallocated.taken_by(Room { data: 0, metadata: STRIPE_LENGTH })
+    }
+
+    /// The devices that the chunk tree names; Linux counts none of those of a seed.
+    pub(crate) fn device_reports(&self) -> Vec<DeviceReport> {
+        let items = self.device_items.lock();
+        let is_seed = |device: DeviceId| self.volume.member(device).is_some_and(|one| one.seed.is_some());
+        let reports = items.iter().filter(|item| !is_seed(item.device)).map(|item| DeviceReport {
+            number: item.device,
+            total_bytes: item.total_bytes,
+            allocated_bytes: item.bytes_used,
+            is_missing: self.volume.member(item.device).is_none(),
+        });
+        reports.collect()
+    }
+
+    /// What the chunks have on each device, in the order in which the chunks name them.
+    pub(crate) fn shares(&self) -> Vec<ChunkShare> {
+        let mut shares: Vec<ChunkShare> = Vec::new();
+        for chunk in self.volume.chunks().snapshot() {
+            let (flags, stripe_count) = (chunk.chunk.flags, chunk.chunk.stripe_count());
+            for stripe in &chunk.chunk.stripes {
+                let device = stripe.device;
+                let known = shares.iter_mut().find(|share| {
+                    (share.flags, share.device, share.stripe_count) == (flags, device, stripe_count)
+                });
+                match known {
+                    Some(share) => share.chunk_bytes = share.chunk_bytes.saturating_add(chunk.chunk.length),
+                    None => {
+                        shares.push(ChunkShare {
+                            flags,
+                            device,
+                            stripe_count,
+                            chunk_bytes: chunk.chunk.length,
+                        });
+                    }
+                }
+            }
+        }
+        shares
+    }
+
+    /// The devices that the file system has and nobody gave.
+    pub(crate) fn missing_devices(&self) -> Vec<DeviceId> {
+        let items = self.device_items.lock();
+        let missing = items.iter().filter(|item| self.volume.member(item.device).is_none());
+        missing.map(|item| item.device).collect()
+    }
+
+    /// What the chunk tree says of the devices.
+    pub(crate) fn device_items(&self) -> Vec<DeviceItem> {
+        self.device_items.lock().clone()
+    }
+
+    /// Bytes of all devices.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        self.volume.members().total_bytes()
+    }
+
+    /// How many chunks there are.
+    pub(crate) fn count(&self) -> usize {
+        self.volume.chunks().len()
     }
 
     /// Logical ranges of a chunk that lie under superblock copies.

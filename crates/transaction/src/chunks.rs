@@ -4,12 +4,14 @@
 //! A new chunk is usable at once, in memory; its items are queued and written by the commit. Before a chunk
 //! of another content is made, system space for the chunk tree's own copies is made sure of.
 
-use vlinder_format::chunk::{Chunk, STRIPE_LENGTH, Stripe};
-use vlinder_format::{ItemType, Key, Logical, ObjectId, RootId, Uuid};
+use vlinder_format::chunk::STRIPE_LENGTH;
 
 use crate::EngineError;
-use crate::engine::Engine;
-use vlinder_space::{Charge, Draw, Group, GroupRange, Purpose, Room};
+use crate::chunk_work::ChunkWork;
+use crate::commit_queues::CommitQueues;
+use crate::phase::RunningTransaction;
+use crate::system_trees::SystemTrees;
+use vlinder_space::{Charge, Draw, Group, GroupRange, Purpose, Room, SpaceManager};
 
 /// Copies of the chunk tree's blocks that one commit may make: a path, a split on each level, and one for
 /// each batch of chunk items; small trees need a fraction.
@@ -32,12 +34,32 @@ enum Leave {
 /// some 5 %, small files more, large ones next to nothing.
 const METADATA_SHARE: u64 = 16;
 
-impl Engine {
+/// What makes chunks, and knows what others need of the room for them.
+#[derive(Clone, Copy)]
+pub(crate) struct ChunkMaker<'a> {
+    trees: &'a SystemTrees,
+    queues: &'a CommitQueues,
+    space: &'a SpaceManager,
+    chunks: &'a ChunkWork,
+    running: &'a RunningTransaction,
+}
+
+impl<'a> ChunkMaker<'a> {
+    pub(crate) fn new(
+        trees: &'a SystemTrees,
+        queues: &'a CommitQueues,
+        space: &'a SpaceManager,
+        chunks: &'a ChunkWork,
+        running: &'a RunningTransaction,
+    ) -> Self {
+        Self { trees, queues, space, chunks, running }
+    }
+
     /// Makes a chunk for a purpose; false where the devices have no room.
     pub(crate) fn make_chunk(&self, purpose: Purpose) -> Result<bool, EngineError> {
-        let before = self.volume.chunks().len();
+        let before = self.chunks.count();
         let _making = self.chunks.begin_making();
-        if self.volume.chunks().len() > before {
+        if self.chunks.count() > before {
             return Ok(true);
         }
         let lacks_system = || self.space.available(Purpose::System) < self.system_bytes();
@@ -53,7 +75,7 @@ impl Engine {
 
     /// What the chunk tree may take at any time.
     pub(crate) fn system_bytes(&self) -> u64 {
-        SYSTEM_BLOCKS * u64::from(self.node_size())
+        SYSTEM_BLOCKS * u64::from(self.trees.node_size())
     }
 
     fn make_chunk_of(&self, purpose: Purpose) -> Result<bool, EngineError> {
@@ -76,38 +98,9 @@ impl Engine {
         let Some(plan) = found else {
             return Ok(false);
         };
-        let uuids = self.device_items.lock().clone();
-        let uuid =
-            |device| uuids.iter().find(|item| item.device == device).map_or(Uuid::NIL, |item| item.uuid);
-        let sector_size = self.sector_size();
-        let alignment = u32::try_from(STRIPE_LENGTH).unwrap_or(sector_size);
-        let chunk = Chunk {
-            length: plan.length,
-            owner: RootId::EXTENT_TREE,
-            stripe_length: STRIPE_LENGTH,
-            flags,
-            io_align: alignment,
-            io_width: alignment,
-            sector_size,
-            sub_stripes: 1,
-            stripes: plan
-                .stripes
-                .iter()
-                .map(|(device, physical)| Stripe {
-                    device: *device,
-                    physical: *physical,
-                    device_uuid: uuid(*device),
-                })
-                .collect(),
-        };
-        let logical = self.chunks.add(chunk)?;
-        for item in self.device_items.lock().iter_mut() {
-            let stripes = plan.stripes.iter().filter(|(device, _)| *device == item.device).count();
-            item.bytes_used += plan.stripe_bytes * u64::try_from(stripes).unwrap_or_default();
-        }
+        let logical = self.chunks.make(&plan, flags)?;
         let range = GroupRange { start: logical, length: plan.length };
         self.space.add_group(Group::fresh(range, flags, &self.chunks.excluded(logical)));
-        self.metrics.chunks_made.increment();
         self.running.mark_changed();
         Ok(true)
     }
@@ -129,7 +122,7 @@ impl Engine {
             Leave::WhatIsOwed => (Draw::Accepted, 0),
             Leave::Nothing => return u64::MAX,
         };
-        let mut others = self.space.reservations().lacking(draw, self.waiting_changes(), metadata_to_come);
+        let mut others = self.space.reservations().lacking(draw, self.queues.waiting(), metadata_to_come);
         // What takes more than its due takes no more than it must.
         let most = match leave {
             Leave::WhatIsOwed => {
@@ -147,8 +140,8 @@ impl Engine {
     }
 
     /// Bytes of data that the groups, and chunks that can be made, have room for beside what metadata need. A
-    /// file system that is only read knows its groups after [`Engine::space`].
-    pub fn room_for_data(&self) -> u64 {
+    /// file system that is only read knows its groups after [`Engine::space`](crate::Engine::space).
+    pub(crate) fn room_for_data(&self) -> u64 {
         let unallocated = self.space.reservations().unallocated().unwrap_or_else(|chunks| {
             let unallocated = self.chunks.unallocated();
             self.space.reservations().set_unallocated(chunks, unallocated);
@@ -162,23 +155,16 @@ impl Engine {
 
     /// Whether a commit would remove a chunk. It begins with that even where nothing else has changed.
     pub(crate) fn asks_to_remove_chunks(&self) -> bool {
-        let waiting = self.waiting_changes() + self.awaited_changes();
+        let waiting = self.queues.waiting() + self.queues.awaited(self.trees.forest().may_share_blocks());
         // A group that stays must not ask for commits, one after the other.
         let has_one = self.space.removable_groups().iter().any(|group| {
             let start = group.range.start;
             self.space.may_remove(start, waiting, self.system_bytes())
-                && self.has_space_cache(start).is_ok_and(|has_cache| !has_cache)
+                && self.trees.has_space_cache(start).is_ok_and(|has_cache| !has_cache)
         });
         if has_one {
             self.running.mark_changed();
         }
         has_one
-    }
-
-    /// Whether there is a v1 space cache of a group. Its file and its head in the root tree would outlive the
-    /// group, and be taken for those of a later one at the same place; Linux removes all three together.
-    pub(crate) fn has_space_cache(&self, group: Logical) -> Result<bool, EngineError> {
-        let head = Key::new(ObjectId::FREE_SPACE, ItemType(0), group.0);
-        Ok(self.forest.trees().get(self.forest.root_tree(), &head)?.is_some())
     }
 }

@@ -13,95 +13,58 @@
 //! space for an image, nothing is unsure: what is `Frozen` stays so ([`Unpublished`]), and the next commit
 //! begins with it.
 
-use std::cell::Cell;
-
 use vlinder_base::metrics::Timer;
-use vlinder_base::parallel;
 use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_device::Data;
 use vlinder_format::superblock::{BackupRoot, Superblock};
-use vlinder_format::{Block, Damage, Generation, Logical, RootId};
+use vlinder_format::{Generation, Logical, RootId};
 use vlinder_tree::RootPointer;
 use vlinder_volume::WriteRequest;
 
 use crate::EngineError;
 use crate::commit_price::PriceOfCommit;
+use crate::committing_thread::CommittingThread;
 use crate::drain::Drain;
-use crate::engine::Engine;
+use crate::engine_core::EngineCore;
+use crate::sealing::seal_all;
 use crate::snapshots::PromisedSnapshot;
 use crate::unpublished::Unpublished;
 use crate::unwinding::Unfinished;
 use vlinder_forest::{OpenTree, find_root_item};
-use vlinder_space::Waiting;
-
-std::thread_local! {
-    /// Whether this thread is committing: what a participant does meanwhile must not commit again.
-    static COMMITTING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Says for its lifetime that this thread commits.
-struct CommittingThread;
-
-impl CommittingThread {
-    fn enter() -> Option<Self> {
-        // Built only where it is given: one that is dropped at once would end the commit that is under way.
-        COMMITTING.with(|committing| (!committing.replace(true)).then(|| Self))
-    }
-
-    /// Whether the calling thread commits.
-    fn is_this() -> bool {
-        COMMITTING.with(Cell::get)
-    }
-}
-
-impl Drop for CommittingThread {
-    fn drop(&mut self) {
-        COMMITTING.with(|committing| committing.set(false));
-    }
-}
 
 /// Participants are being asked.
 struct Closing<'a> {
-    engine: &'a Engine,
+    core: &'a EngineCore,
 }
 
 /// No handle is open.
 struct Critical<'a> {
-    engine: &'a Engine,
+    core: &'a EngineCore,
     generation: Generation,
     _timer: Timer<'a>,
 }
 
 /// Everything changed is immutable.
 struct Frozen<'a> {
-    engine: &'a Engine,
+    core: &'a EngineCore,
     unpublished: Unpublished,
 }
 
 /// Everything is on the devices but the superblock.
 struct Flushed<'a> {
-    engine: &'a Engine,
+    core: &'a EngineCore,
     unpublished: &'a Unpublished,
 }
 
 /// Blocks written in one batch.
 const WRITE_BATCH_BLOCKS: usize = 512;
-/// So many blocks are worth waking other cores for: one takes some ten microseconds.
-const WORTH_SHARING: usize = 16;
 
-impl Engine {
-    /// Whether the calling thread commits: what it asks for then is part of the commit.
-    pub(crate) fn is_committing_thread() -> bool {
-        CommittingThread::is_this()
-    }
-
+impl EngineCore {
     /// Makes everything durable that was done in handles that ended before this call.
     ///
     /// # Errors
-    /// [`EngineError::ReadOnly`], or what went wrong: then the file system is read-only from now on, unless
-    /// the host has no space ([`EngineError::is_host_full`]). What only a participant met ends no commit, and
-    /// is given once that is durable. Within a participant's callback this does nothing.
-    pub fn commit(&self) -> Result<Generation, EngineError> {
+    /// As [`Engine::commit`](crate::Engine::commit).
+    pub(crate) fn commit(&self) -> Result<Generation, EngineError> {
         self.commit_with(None)
     }
 
@@ -110,136 +73,118 @@ impl Engine {
         &self,
         snapshot: Option<PromisedSnapshot<'_>>,
     ) -> Result<Generation, EngineError> {
-        self.latch.check_writable()?;
+        self.latch().check_writable()?;
         let asked = self.generation();
         let Some(_thread) = CommittingThread::enter() else {
             assert!(snapshot.is_none(), "a participant wants a snapshot within a commit");
             return Ok(asked);
         };
-        let mut held_up: MutexGuard<'_, Option<Unpublished>> = self.committer.lock();
-        self.latch.check_writable()?;
-        let committed = self.commit_alone(asked, snapshot, &mut held_up);
+        let mut held_up: MutexGuard<'_, Option<Unpublished>> = self.committer().lock();
+        self.latch().check_writable()?;
+        let committed = commit_alone(self, asked, snapshot, &mut held_up);
         committed.inspect_err(|error| self.note_failed_commit(error))
     }
+}
 
-    /// Commits, with all other committers waiting.
-    fn commit_alone(
-        &self,
-        asked: Generation,
-        snapshot: Option<PromisedSnapshot<'_>>,
-        held_up: &mut Option<Unpublished>,
-    ) -> Result<Generation, EngineError> {
-        if let Some(unpublished) = held_up.take() {
-            let unfinished = Unfinished::new(|| self.break_off("a commit"));
-            let published = self.publish(Frozen { engine: self, unpublished }, held_up);
-            unfinished.end();
-            published?;
-        }
-        if snapshot.is_none() && self.running.has_published(asked) {
-            // A commit of another thread took ours along.
-            return Ok(asked);
-        }
-        let timer = self.metrics.commit_time.time();
-        let unfinished = Unfinished::new(|| {
-            self.break_off("a commit");
-            self.running.reopen();
-        });
-        let participants = Closing { engine: self }.ask_participants();
-        let closed = Closing { engine: self }.close(snapshot.is_some());
-        let frozen =
-            closed.and_then(|critical| critical.map(|critical| critical.freeze(snapshot)).transpose());
-        let published = match frozen {
-            Ok(Some(frozen)) => self.publish(frozen, held_up).inspect(|_| drop(timer)),
-            Ok(None) => {
-                timer.discard();
-                Ok(asked)
-            }
-            Err(error) => {
-                self.stop_writing(&error);
-                Err(error)
-            }
-        };
+/// Commits, with all other committers waiting.
+fn commit_alone(
+    core: &EngineCore,
+    asked: Generation,
+    snapshot: Option<PromisedSnapshot<'_>>,
+    held_up: &mut Option<Unpublished>,
+) -> Result<Generation, EngineError> {
+    if let Some(unpublished) = held_up.take() {
+        let unfinished = Unfinished::new(|| core.shutdown().break_off("a commit"));
+        let published = publish(core, Frozen { core, unpublished }, held_up);
         unfinished.end();
-        published.and_then(|generation| participants.map(|()| generation))
+        published?;
     }
-
-    /// Writes what is frozen, and its superblock. Where the host has no space for it, it is put into
-    /// `held_up`.
-    fn publish(
-        &self,
-        frozen: Frozen<'_>,
-        held_up: &mut Option<Unpublished>,
-    ) -> Result<Generation, EngineError> {
-        let published = frozen.flush().and_then(Flushed::publish);
-        let published = published.map_err(|error| self.or_host_full(error));
-        let is_held_up = published.as_ref().is_err_and(EngineError::is_host_full);
-        self.running.set_held_up(is_held_up);
-        match &published {
-            Ok(_) => {}
-            // Neither state on the devices has lost anything: what this one freed is not free yet.
-            Err(_) if is_held_up => *held_up = Some(frozen.unpublished),
-            Err(error) => self.stop_writing(error),
+    if snapshot.is_none() && core.running().has_published(asked) {
+        // A commit of another thread took ours along.
+        return Ok(asked);
+    }
+    let timer = core.metrics().commit_time.time();
+    let unfinished = Unfinished::new(|| {
+        core.shutdown().break_off("a commit");
+        core.running().reopen();
+    });
+    let participants = Closing { core }.ask_participants();
+    let closed = Closing { core }.close(snapshot.is_some());
+    let frozen = closed.and_then(|critical| critical.map(|critical| critical.freeze(snapshot)).transpose());
+    let published = match frozen {
+        Ok(Some(frozen)) => publish(core, frozen, held_up).inspect(|_| drop(timer)),
+        Ok(None) => {
+            timer.discard();
+            Ok(asked)
         }
-        published
-    }
-
-    /// After an error that leaves it unsure what is in memory, or on the devices.
-    fn stop_writing(&self, error: &EngineError) {
-        self.latch_read_only(error);
-        self.volume.make_read_only();
-        self.running.reopen();
-    }
-
-    /// Gives blocks their checksums, and each a last look; on all cores where that pays.
-    pub(crate) fn seal_all(&self, blocks: &[Arc<Block>]) -> Result<Vec<Arc<Block>>, Damage> {
-        let seal = |block: &Arc<Block>| self.blocks.seal(block).map(Arc::new);
-        if blocks.len() < WORTH_SHARING {
-            return blocks.iter().map(seal).collect();
+        Err(error) => {
+            core.shutdown().stop_writing(&error);
+            core.running().reopen();
+            Err(error)
         }
-        parallel::map(blocks, seal).into_iter().collect()
+    };
+    unfinished.end();
+    published.and_then(|generation| participants.map(|()| generation))
+}
+
+/// Writes what is frozen, and its superblock. Where the host has no space for it, it is put into
+/// `held_up`.
+fn publish(
+    core: &EngineCore,
+    frozen: Frozen<'_>,
+    held_up: &mut Option<Unpublished>,
+) -> Result<Generation, EngineError> {
+    let published = frozen.flush().and_then(Flushed::publish);
+    let published = published.map_err(|error| core.troubles().or_host_full(error));
+    let is_held_up = published.as_ref().is_err_and(EngineError::is_host_full);
+    core.running().set_held_up(is_held_up);
+    match &published {
+        Ok(_) => {}
+        // Neither state on the devices has lost anything: what this one freed is not free yet.
+        Err(_) if is_held_up => *held_up = Some(frozen.unpublished),
+        Err(error) => {
+            core.shutdown().stop_writing(error);
+            core.running().reopen();
+        }
     }
+    published
 }
 
 impl<'a> Closing<'a> {
     fn ask_participants(&self) -> Result<(), EngineError> {
-        let participants: Vec<_> = {
-            let mut registered = self.engine.participants.lock();
-            registered.retain(|participant| participant.strong_count() > 0);
-            registered.iter().filter_map(vlinder_base::sync::Weak::upgrade).collect()
-        };
+        let participants = self.core.committer().participants();
         participants.iter().try_for_each(|participant| participant.before_commit())
     }
 
     /// Waits for the last handle; none if the transaction has changed nothing, and nothing is wanted of it.
     fn close(self, is_wanted: bool) -> Result<Option<Critical<'a>>, EngineError> {
-        let engine = self.engine;
-        let timer = engine.metrics.critical_time.time();
-        engine.running.close();
+        let core = self.core;
+        let timer = core.metrics().critical_time.time();
+        core.running().close();
         // A handle that ended meanwhile may have left half of a change.
-        engine.latch.check_writable()?;
+        core.latch().check_writable()?;
         let is_unchanged = || {
             !is_wanted
-                && engine.forest.trees().dirty_bytes() == 0
-                && engine.delayed.lock().is_empty()
-                && engine.pending.trees().is_empty()
-                && !engine.chunks.has_new()
+                && core.trees().store().dirty_bytes() == 0
+                && core.queues().is_empty()
+                && !core.chunks().has_new()
         };
-        let Some(generation) = engine.running.reopen_unchanged(is_unchanged) else {
+        let Some(generation) = core.running().reopen_unchanged(is_unchanged) else {
             timer.discard();
             return Ok(None);
         };
-        Ok(Some(Critical { engine, generation, _timer: timer }))
+        Ok(Some(Critical { core, generation, _timer: timer }))
     }
 }
 
 impl<'a> Critical<'a> {
     /// Brings everything to rest and freezes it; the next transaction opens.
     fn freeze(self, snapshot: Option<PromisedSnapshot<'_>>) -> Result<Frozen<'a>, EngineError> {
-        let engine = self.engine;
-        let price = PriceOfCommit::of(engine);
-        engine.waiting.begin_ending(engine.waiting_changes());
+        let core = self.core;
+        let price = PriceOfCommit::of(core);
+        core.queues().work().begin_ending(core.queues().waiting());
         {
-            let mut drain = Drain::begin(engine, self.generation);
+            let mut drain = Drain::begin(core, self.generation);
             drain.put_pending()?;
             if let Some(snapshot) = snapshot {
                 snapshot.take(&mut drain.handle)?;
@@ -249,33 +194,33 @@ impl<'a> Critical<'a> {
             drain.mark_quotas()?;
             drain.remove_empty_chunks()?;
             // The superblock says one generation for itself and for the root tree's block.
-            drain.handle.editor.touch(engine.forest.root_tree())?;
+            drain.handle.editor_mut().touch(core.trees().root_tree())?;
             drain.run_to_fixpoint()?;
-            price.check(&engine.metrics, drain.handle.editor.used_blocks());
+            price.check(core.metrics(), drain.handle.editor().used_blocks());
             // Addresses held beyond need go back before the free-space tree is frozen; nothing on disk knows
             // them.
             drop(drain);
         }
-        engine.waiting.end_ending();
-        engine.size_global_reserve();
-        engine.space.gather_blocks();
+        core.queues().work().end_ending();
+        core.reserve_sizing().size_global_reserve();
+        core.space().gather_blocks();
         let superblock = self.make_superblock();
-        let blocks = engine.forest.trees().freeze(self.generation);
-        engine.end_log(self.generation)?;
-        engine.space.pins().freeze_pinned();
-        engine.delayed.lock().begin_transaction();
-        let device_items = engine.device_items.lock().clone();
-        engine.running.begin_next();
-        Ok(Frozen { engine, unpublished: Unpublished { blocks, superblock, device_items } })
+        let blocks = core.trees().store().freeze(self.generation);
+        core.log().end_transaction(self.generation, core.trees().node_size(), core.space().pins())?;
+        core.space().pins().freeze_pinned();
+        core.queues().delayed().begin_transaction();
+        let device_items = core.chunks().device_items();
+        core.running().begin_next();
+        Ok(Frozen { core, unpublished: Unpublished { blocks, superblock, device_items } })
     }
 
     /// The superblock of this transaction.
     fn make_superblock(&self) -> Superblock {
-        let engine = self.engine;
-        let (root, chunk) = (engine.forest.root_tree().pointer(), engine.chunk_tree.pointer());
+        let core = self.core;
+        let (root, chunk) = (core.trees().root_tree().pointer(), core.trees().chunk().pointer());
         assert_eq!(root.generation, self.generation, "the root tree was not copied by this transaction");
-        let used = engine.space.used_bytes();
-        let mut superblock = engine.superblock.lock();
+        let used = core.space().used_bytes();
+        let mut superblock = core.superblock();
         let uuid_tree_is_complete = superblock.uuid_tree_generation == superblock.generation;
         superblock.generation = self.generation;
         (superblock.root, superblock.root_level) = (root.logical, root.level);
@@ -286,7 +231,7 @@ impl<'a> Critical<'a> {
         superblock.bytes_used = used;
         // `cache_generation` stays: whatever a v1 space cache says of free space is out of date from now on,
         // and one whose generation is not the superblock's is cleared by Linux.
-        if engine.fixed.uuid.is_some() && uuid_tree_is_complete {
+        if core.trees().fixed().uuid.is_some() && uuid_tree_is_complete {
             superblock.uuid_tree_generation = self.generation;
         }
         let backup = self.backup_root(&superblock);
@@ -300,17 +245,16 @@ impl<'a> Critical<'a> {
     /// Where the top-level subvolume lies, which need not be open; none if its item cannot be read, as Linux
     /// leaves it.
     fn top_level(&self) -> RootPointer {
-        if let Some(tree) = self.engine.forest.open_tree(RootId::FS_TREE) {
+        if let Some(tree) = self.core.trees().forest().open_tree(RootId::FS_TREE) {
             return tree.root().pointer();
         }
-        let found =
-            find_root_item(self.engine.forest.trees(), self.engine.forest.root_tree(), RootId::FS_TREE);
+        let found = find_root_item(self.core.trees().store(), self.core.trees().root_tree(), RootId::FS_TREE);
         let item = found.ok().flatten().map(|(_, item)| item).unwrap_or_default();
         RootPointer { logical: item.address, generation: item.generation, level: item.level }
     }
 
     fn backup_root(&self, superblock: &Superblock) -> BackupRoot {
-        let fixed = &self.engine.fixed;
+        let fixed = self.core.trees().fixed();
         let top_level = self.top_level();
         let pointer = |tree: &Arc<OpenTree>| tree.root().pointer();
         let (extent, device, checksum) =
@@ -354,74 +298,41 @@ impl<'a> Frozen<'a> {
     fn flush(&'a self) -> Result<Flushed<'a>, EngineError> {
         // Trees change while a commit closes, too: what they met there must stop it before anything is
         // written, for what was called free may be in use.
-        self.engine.latch.check_unbroken()?;
-        let Self { engine, unpublished } = self;
+        self.core.latch().check_unbroken()?;
+        let Self { core, unpublished } = self;
         // Blocks go to places that were free in the last commit; in another program's they need not be.
-        engine.volume.check_sole_writer()?;
+        core.volume().check_sole_writer()?;
         for addresses in unpublished.blocks.chunks(WRITE_BATCH_BLOCKS) {
-            let batch = engine.forest.trees().frozen(addresses);
-            let sealed = engine.seal_all(&batch)?;
-            engine.forest.trees().seal_frozen(&sealed);
+            let batch = core.trees().store().frozen(addresses);
+            let sealed = seal_all(core.blocks(), &batch)?;
+            core.trees().store().seal_frozen(&sealed);
             let requests = sealed
                 .into_iter()
                 .map(|block| WriteRequest { logical: block.logical(), data: Data::Inside(block as _) })
                 .collect();
-            engine.volume.write(requests)?;
+            core.volume().write(requests)?;
         }
         let written = u64::try_from(unpublished.blocks.len()).unwrap_or(u64::MAX);
-        engine.metrics.blocks_written.add(written);
-        engine.volume.flush_all()?;
-        Ok(Flushed { engine, unpublished })
+        core.metrics().blocks_written.add(written);
+        core.volume().flush_all()?;
+        Ok(Flushed { core, unpublished })
     }
 }
 
 impl Flushed<'_> {
     /// Writes the superblocks, the primary durably; then what the transaction freed is free.
     fn publish(self) -> Result<Generation, EngineError> {
-        let Self { engine, unpublished: Unpublished { superblock, device_items, .. } } = self;
-        engine.volume.write_superblocks(superblock, device_items)?;
-        engine.delayed.lock().forget_dropped();
-        engine.blocks.set_generation(superblock.generation);
-        engine.forest.trees().thaw();
-        if engine.chunks.forget_removed() {
-            engine.space.forget_unallocated();
+        let Self { core, unpublished: Unpublished { superblock, device_items, .. } } = self;
+        core.volume().write_superblocks(superblock, device_items)?;
+        core.queues().delayed().forget_dropped();
+        core.blocks().set_generation(superblock.generation);
+        core.trees().store().thaw();
+        if core.chunks().forget_removed() {
+            core.space().forget_unallocated();
         }
-        engine.hold_leased();
-        // Discarded before anyone may take it again.
-        engine.discard(&engine.space.pins().waiting_ranges(Waiting::Committing));
-        engine.space.pins().unpin(Waiting::Committing);
-        engine.running.publish(superblock.generation);
-        engine.metrics.commits.increment();
+        core.freed().publish(core.space().pins());
+        core.running().publish(superblock.generation);
+        core.metrics().commits.increment();
         Ok(superblock.generation)
-    }
-}
-
-impl Engine {
-    /// Tells the devices what is free, if that was asked for. A device that cannot is no error.
-    pub(crate) fn discard(&self, ranges: &[(Logical, u64)]) {
-        if !self.options.discard {
-            return;
-        }
-        for (logical, length) in ranges {
-            if let Err(error) = self.volume.discard(*logical, *length) {
-                tracing::warn!(%error, "discarding freed space failed");
-                return;
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::CommittingThread;
-
-    #[test]
-    fn a_thread_that_commits_is_refused_until_its_commit_ends_however_often_it_asks() {
-        let committing = CommittingThread::enter();
-        assert!(committing.is_some());
-        assert!(CommittingThread::enter().is_none());
-        assert!(CommittingThread::enter().is_none(), "a refusal must not end the commit");
-        drop(committing);
-        assert!(CommittingThread::enter().is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! What a commit takes, against what was kept for it.
 
 use crate::change_kind::ChangeKind;
-use crate::engine::Engine;
+use crate::engine_core::EngineCore;
 use crate::metrics::EngineMetrics;
 use vlinder_space::{Charge, TreeSizes};
 
@@ -14,16 +14,16 @@ pub(crate) struct PriceOfCommit {
 
 impl PriceOfCommit {
     /// What the commit that begins may take, as closely as it is known. No handle is open.
-    pub(crate) fn of(engine: &Engine) -> Self {
-        let block = u64::from(engine.node_size());
-        let reservations = engine.space.reservations();
+    pub(crate) fn of(core: &EngineCore) -> Self {
+        let block = u64::from(core.trees().node_size());
+        let reservations = core.space().reservations();
         let price = |changes| Self {
             blocks: reservations.price_of_commit_bytes(changes) / block,
             changes,
             sizes: reservations.sizes(),
         };
-        let counted = price(engine.waiting_changes());
-        match engine.measured_changes().map(price) {
+        let counted = price(core.queues().waiting());
+        match core.queues().measured(core.generation()).map(price) {
             Some(measured) if measured.blocks < counted.blocks => measured,
             _ => counted,
         }

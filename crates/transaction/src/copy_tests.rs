@@ -10,7 +10,6 @@ use vlinder_tree::{Change, Edit, Space, Touch, WantedBlock};
 
 use crate::engine::Engine;
 use crate::extents::delayed::ExtentKind;
-use crate::measuring::Measuring;
 use crate::opening_tests::{new_image, write};
 use crate::reservation::Reservation;
 use crate::snapshots::SnapshotRequest;
@@ -80,10 +79,10 @@ fn plant(engine: &Engine) -> Arc<OpenTree> {
 
 /// The leaf in which an item lies.
 fn leaf_of(engine: &Engine, tree: &OpenTree, key: &Key) -> Arc<Block> {
-    let mut block = engine.forest.trees().block(&WantedBlock::root(tree.root())).unwrap();
+    let mut block = engine.core().trees().store().block(&WantedBlock::root(tree.root())).unwrap();
     while !block.is_leaf() {
         let slot = block.child_slot(key);
-        block = engine.forest.trees().block(&WantedBlock::child(tree.id(), &block, slot)).unwrap();
+        block = engine.core().trees().store().block(&WantedBlock::child(tree.id(), &block, slot)).unwrap();
     }
     block
 }
@@ -91,19 +90,19 @@ fn leaf_of(engine: &Engine, tree: &OpenTree, key: &Key) -> Arc<Block> {
 /// Puts the item of an extent again, and gives what the handle was promised for copies, and what these left
 /// for the commit.
 fn change(engine: &Engine, tree: &OpenTree, key: Key) -> (Charge, Charge) {
-    let before = engine.delayed.lock().charge();
+    let before = engine.core().queues().delayed().charge();
     let mut handle = engine.begin(Reservation::items(1)).unwrap();
     let item = FileExtent::hole(SECTOR, handle.generation()).encode();
     handle.edit(tree, &[Edit::new(key, Change::Put(&item))]).unwrap();
-    let further = handle.editor.space.further();
-    let left = engine.delayed.lock().charge().growth_since(before);
+    let further = handle.editor().space.further();
+    let left = engine.core().queues().delayed().charge().growth_since(before);
     (further, left)
 }
 
 /// The blocks whose copies a measurement of a change at a key counts.
 fn measured_copies(engine: &Engine, tree: &OpenTree, key: Key) -> Vec<Logical> {
     let touches = [Touch::at(key, 0)];
-    Measuring::of(engine).touches(tree.id(), tree.root(), &touches).unwrap().copied
+    engine.core().reserver().measuring().touches(tree.id(), tree.root(), &touches).unwrap().copied
 }
 
 #[test]
@@ -114,7 +113,8 @@ fn a_leaf_below_a_shared_node_is_shared_though_it_has_one_reference() {
     let tree = plant(&engine);
     let key = key_of(EXTENTS / 2 + 1);
     let leaf = leaf_of(&engine, &tree, &key);
-    let sharing = engine.sharing_at(leaf.logical(), tree.id()).unwrap();
+    let sharing =
+        engine.core().trees().sharing_at(leaf.logical(), tree.id(), engine.core().queues()).unwrap();
     assert_eq!((sharing.references, sharing.full_back_references), (1, false));
     assert_eq!(measured_copies(&engine, &tree, key).last(), Some(&leaf.logical()));
     let (further, left) = change(&engine, &tree, key);
@@ -135,16 +135,23 @@ fn a_leaf_that_its_tree_has_left_to_others_costs_its_last_user_two_changes_of_ea
     change(&engine, &tree, key_of(EXTENTS / 2 + 61));
     let leaf = leaf_of(&engine, &tree, &key);
     assert!(leaf.generation() < engine.generation());
-    engine.set_full_back_references(&leaf);
+    engine.core().block_space().set_full_back_references(&leaf);
     let kind = ExtentKind::TreeBlock {
         level: Level::LEAF,
         first_key: Key::new(FILE, ItemType::EXTENT_DATA, 0),
         owner: tree.id(),
     };
-    let node_bytes = u64::from(engine.node_size());
+    let node_bytes = u64::from(engine.volume().geometry().node_size);
     let by_node = Referrer::Root(tree.id());
-    while engine.sharing_at(leaf.logical(), tree.id()).unwrap().references > 1 {
-        engine.delayed.lock().change(leaf.logical(), node_bytes, kind, by_node, -1, false);
+    while engine
+        .core()
+        .trees()
+        .sharing_at(leaf.logical(), tree.id(), engine.core().queues())
+        .unwrap()
+        .references
+        > 1
+    {
+        engine.core().queues().delayed().change(leaf.logical(), node_bytes, kind, by_node, -1, false);
     }
     assert_eq!(measured_copies(&engine, &tree, key), [leaf.logical()]);
     let (further, left) = change(&engine, &tree, key);
@@ -166,7 +173,7 @@ fn a_leaf_that_grows_small_is_not_joined_with_one_that_others_share() {
     let edits: Vec<Edit<'_>> = keys.iter().map(|key| Edit::new(*key, Change::Remove)).collect();
     handle.edit(&tree, &edits).unwrap();
     let extents = u64::try_from(leaf.len()).unwrap();
-    let left = engine.delayed.lock().charge();
-    assert_eq!((handle.editor.space.further().added_references, left.added_references), (extents, extents));
+    let left = engine.core().queues().delayed().charge();
+    assert_eq!((handle.editor().space.further().added_references, left.added_references), (extents, extents));
     assert_eq!(leaf_of(&engine, &tree, &leaf.key(0)).len(), 1, "it is as small as that");
 }

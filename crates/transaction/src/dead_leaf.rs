@@ -25,11 +25,11 @@ pub(crate) fn make_holes(
     let mut count = slots.len() / 2;
     while count > 0 {
         let some = &slots[slots.len() - count..];
-        let part = part_of_leaf(handle.engine.node_size(), leaf, some);
-        match handle.editor.space.charge_reference_changes(&part, ReferenceMoves::Dropped) {
+        let part = part_of_leaf(handle.core().trees().node_size(), leaf, some);
+        match handle.editor().space.charge_reference_changes(&part, ReferenceMoves::Dropped) {
             Ok(()) => {
                 replace_by_holes(handle, tree, leaf, some)?;
-                handle.engine.share_children(tree.id(), &part, ChildReferences::Keyed, false);
+                handle.editor().space.share_children(tree.id(), &part, ChildReferences::Keyed, false);
                 return Ok(true);
             }
             Err(TreeError::NoSpace { .. }) => count /= 2,
@@ -125,18 +125,19 @@ mod tests {
     /// Takes all room but that of the smallest step.
     fn take_room(engine: &Engine) -> Charge {
         let blocks = |blocks| Charge { blocks, ..Charge::default() };
-        let fits = |count| engine.try_changes(blocks(count) + SMALLEST_STEP, Draw::LastReserve);
+        let fits =
+            |count| engine.core().reserver().try_changes(blocks(count) + SMALLEST_STEP, Draw::LastReserve);
         let (mut fitting, mut refused) = (0, 1 << 20);
         while refused - fitting > 1 {
             let middle = fitting + (refused - fitting) / 2;
             if fits(middle) {
-                engine.space.reservations().unpromise(blocks(middle) + SMALLEST_STEP);
+                engine.core().space().reservations().unpromise(blocks(middle) + SMALLEST_STEP);
                 fitting = middle;
             } else {
                 refused = middle;
             }
         }
-        assert!(engine.try_changes(blocks(fitting), Draw::LastReserve));
+        assert!(engine.core().reserver().try_changes(blocks(fitting), Draw::LastReserve));
         blocks(fitting)
     }
 
@@ -146,16 +147,16 @@ mod tests {
         let scratch = Scratch::new("dead_leaf");
         let image = new_image(&scratch, &["-n", "4096"]);
         let engine = write(&image).unwrap();
-        let before = engine.space.used_bytes();
-        let data_before = engine.space.available(Purpose::Data);
+        let before = engine.core().space().used_bytes();
+        let data_before = engine.core().space().available(Purpose::Data);
         let tree = plant(&engine);
         let taken = take_room(&engine);
 
         let first = Key::new(FILE, ItemType::EXTENT_DATA, 0);
-        let position = engine.forest.trees().get(tree.root(), &first).unwrap().unwrap();
+        let position = engine.core().trees().store().get(tree.root(), &first).unwrap().unwrap();
         let leaf = Arc::clone(position.leaf());
         let handle = engine.begin(Reservation::tree_deletion(STEP_LEAVES)).unwrap();
-        let at_once = handle.editor.space.charge_reference_changes(&leaf, ReferenceMoves::Dropped);
+        let at_once = handle.editor().space.charge_reference_changes(&leaf, ReferenceMoves::Dropped);
         assert!(matches!(at_once, Err(TreeError::NoSpace { .. })), "{at_once:?}");
         drop(handle);
 
@@ -163,11 +164,11 @@ mod tests {
         handle.delete_tree(&tree).unwrap();
         drop(handle);
         let generation = engine.generation();
-        engine.add_dead_tree(Arc::clone(&tree));
+        engine.dead_trees().add(Arc::clone(&tree));
         // What a power cut leaves after some of it is a leaf with holes, with which Linux goes on.
         engine.clean(2).unwrap();
         engine.commit().unwrap();
-        let rest = engine.forest.trees().get(tree.root(), &first).unwrap().unwrap();
+        let rest = engine.core().trees().store().get(tree.root(), &first).unwrap().unwrap();
         let (some, all) = (data_extents(rest.leaf()).count(), data_extents(&leaf).count());
         assert!(0 < some && some < all, "{some} of {all}");
         drop(rest);
@@ -179,15 +180,19 @@ mod tests {
         let left = write(&cut).unwrap();
         while left.clean(1000).unwrap() {}
         left.commit().unwrap();
-        assert_eq!(left.space.available(Purpose::Data), data_before);
+        assert_eq!(left.core().space().available(Purpose::Data), data_before);
         while engine.clean(1000).unwrap() {}
         assert!(engine.generation().0 > generation.0 + 10, "in many transactions");
-        engine.space.reservations().unpromise(taken);
+        engine.core().space().reservations().unpromise(taken);
         engine.commit().unwrap();
         engine.commit().unwrap();
         // New groups, and what is left of trees that grew, take a few blocks.
-        assert!(engine.space.used_bytes() <= before + 4 * 4096, "{before} {}", engine.space.used_bytes());
-        assert_eq!(engine.space.available(Purpose::Data), data_before);
+        assert!(
+            engine.core().space().used_bytes() <= before + 4 * 4096,
+            "{before} {}",
+            engine.core().space().used_bytes()
+        );
+        assert_eq!(engine.core().space().available(Purpose::Data), data_before);
         drop((leaf, position, tree, engine));
         kernel::btrfs_check(&image).unwrap();
     }

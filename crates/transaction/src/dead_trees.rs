@@ -5,8 +5,12 @@ use std::collections::VecDeque;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard};
 use vlinder_forest::OpenTree;
-use vlinder_format::{Block, Key, Level, RootId};
-use vlinder_space::Charge;
+use vlinder_format::{Block, ItemType, Key, Level, ObjectId, RootId};
+use vlinder_space::{Charge, Reservations};
+use vlinder_tree::Readahead;
+
+use crate::EngineError;
+use crate::system_trees::SystemTrees;
 
 /// Leaves that one step of a walk changes beside what it frees: two of the root tree, when the tree is done
 /// (root item and orphan item), and one of the tree itself (`dead_leaf.rs`). The UUIDs went with the name
@@ -68,7 +72,7 @@ impl Walk {
 ///    step: then the thread that cleans has it.
 /// 2. One thread at a time cleans ([`begin_cleaning`](Self::begin_cleaning)), so no tree is walked twice.
 #[derive(Default)]
-pub(crate) struct DeadTrees {
+pub struct DeadTrees {
     walks: Mutex<VecDeque<Walk>>,
     /// Held by the thread that frees their blocks.
     cleaning: Mutex<()>,
@@ -77,9 +81,34 @@ pub(crate) struct DeadTrees {
 }
 
 impl DeadTrees {
-    /// A tree comes behind the others.
-    pub(crate) fn add(&self, tree: Arc<OpenTree>) {
+    /// The last handle on a deleted tree is closed: [`Engine::clean`](crate::Engine::clean) may free its
+    /// blocks. It comes behind the others.
+    pub fn add(&self, tree: Arc<OpenTree>) {
         self.put_last(Walk { tree, frames: Vec::new(), started: false });
+    }
+
+    /// At opening: adds every tree that was deleted before, as the orphan items in the root tree tell.
+    pub(crate) fn find(
+        &self,
+        trees: &SystemTrees,
+        reservations: Reservations<'_>,
+    ) -> Result<(), EngineError> {
+        let first = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 0);
+        let mut cursor = trees.store().cursor(trees.root_tree(), &first, Readahead::None)?;
+        while let Some(key) = cursor.key()
+            && key.objectid == ObjectId::ORPHAN
+            && key.item_type == ItemType::ORPHAN_ITEM
+        {
+            match trees.tree(RootId(key.offset), reservations) {
+                Ok(tree) if tree.item().is_deleted() => self.add(tree),
+                // Linux leaves the item where its tree was freed and the power failed before the item was
+                // removed.
+                Ok(_) | Err(EngineError::NoSuchTree { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            cursor.advance()?;
+        }
+        Ok(())
     }
 
     /// Held while a thread walks.
@@ -107,12 +136,13 @@ impl DeadTrees {
         self.walks.lock().push_back(walk);
     }
 
-    /// The trees, in the order of freeing.
-    pub(crate) fn ids(&self) -> Vec<RootId> {
+    /// Deleted trees that are closed and not fully freed, in the order of freeing.
+    pub fn ids(&self) -> Vec<RootId> {
         self.walks.lock().iter().map(|walk| walk.tree.id()).collect()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
         self.walks.lock().is_empty()
     }
 
@@ -121,8 +151,9 @@ impl DeadTrees {
         self.steps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Steps that were made ever.
-    pub(crate) fn steps(&self) -> u64 {
+    /// How often blocks of deleted trees were freed: a caller that found no room before may find some once
+    /// that has grown.
+    pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
 }

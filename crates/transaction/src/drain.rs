@@ -11,12 +11,14 @@ use vlinder_format::{Damage, Fault, Generation, Key, Logical, Place, RootId};
 use vlinder_tree::Edit;
 
 use crate::EngineError;
+use crate::checksums::ChecksumTree;
 use crate::editor::ItemChange;
-use crate::engine::Engine;
+use crate::engine_core::EngineCore;
 use crate::extents::delayed::{ExtentKind, Head};
 use crate::extents::tree::Effect;
 use crate::handle::Handle;
 use crate::pending::PendingKind;
+use crate::quotas::mark_inconsistent;
 use vlinder_space::ChangedGroup;
 
 /// Extents whose references are written in one batch.
@@ -41,19 +43,19 @@ fn contradiction(fault: Fault) -> Damage {
 
 /// What the committer changes in the trees, with a handle of its own, while no other is open.
 pub(crate) struct Drain<'a> {
-    pub(crate) engine: &'a Engine,
+    pub(crate) core: &'a EngineCore,
     pub(crate) handle: Handle<'a>,
 }
 
 impl<'a> Drain<'a> {
     /// No handle is open in this transaction, and none begins.
-    pub(crate) fn begin(engine: &'a Engine, generation: Generation) -> Self {
-        Self { engine, handle: engine.critical_handle(generation) }
+    pub(crate) fn begin(core: &'a EngineCore, generation: Generation) -> Self {
+        Self { core, handle: Handle::critical(core, generation) }
     }
 
     /// Puts everything pending of all trees into them, a leaf-full at a time.
     pub(crate) fn put_pending(&mut self) -> Result<(), EngineError> {
-        for id in self.engine.pending.trees() {
+        for id in self.core.queues().pending().trees() {
             probe!(delayed_items_insert_begin, id.0);
             let indexes = self.put_kind(id, PendingKind::Indexes);
             probe!(delayed_items_insert_end, id.0);
@@ -65,9 +67,9 @@ impl<'a> Drain<'a> {
 
     /// Puts what is pending of a kind into one tree.
     fn put_kind(&mut self, id: RootId, kind: PendingKind) -> Result<(), EngineError> {
-        let tree = self.engine.tree(id)?;
-        let leaf_bytes = usize::try_from(self.engine.node_size()).unwrap_or(usize::MAX);
-        let metrics = self.engine.pending.metrics();
+        let tree = self.core.tree(id)?;
+        let leaf_bytes = usize::try_from(self.core.trees().node_size()).unwrap_or(usize::MAX);
+        let metrics = self.core.queues().pending().metrics();
         let (inserts, time) = match kind {
             PendingKind::Indexes => (&metrics.insert_batches, &metrics.insert_time),
             PendingKind::Others => (&metrics.other_batches, &metrics.other_time),
@@ -75,12 +77,12 @@ impl<'a> Drain<'a> {
         let mut from = Key::MIN;
         loop {
             let timer = time.time();
-            let batch = self.engine.pending.batch(
+            let batch = self.core.queues().pending().batch(
                 id,
                 kind,
                 from,
                 leaf_bytes,
-                !self.engine.options.disabled.delayed_batch,
+                !self.core.options().disabled.delayed_batch,
             );
             let Some((last, _)) = batch.last() else {
                 timer.discard();
@@ -99,8 +101,8 @@ impl<'a> Drain<'a> {
                 .iter()
                 .map(|(key, pending)| Edit::put_or_remove(*key, pending.data.as_deref()))
                 .collect();
-            self.handle.editor.edit_in_parts(tree.root(), &edits)?;
-            self.engine.pending.drained(id, &batch);
+            self.handle.editor_mut().edit_in_parts(tree.root(), &edits)?;
+            self.core.queues().pending().drained(id, &batch);
             drop(timer);
             let Some(next) = next else { return Ok(()) };
             from = next;
@@ -109,18 +111,26 @@ impl<'a> Drain<'a> {
 
     /// Writes the counters of device errors that changed.
     pub(crate) fn write_statistics(&mut self) -> Result<(), EngineError> {
-        for (device, statistics) in self.engine.volume.members().take_changed_statistics() {
-            let (tree, key) = (self.engine.fixed.device.root(), DeviceStatistics::key(device));
+        for (device, statistics) in self.core.volume().members().take_changed_statistics() {
+            let (tree, key) = (self.core.trees().fixed().device.root(), DeviceStatistics::key(device));
             let mut item = statistics.encode().to_vec();
             // Counters that later kernels add stay as they are.
-            if let Some(found) = self.engine.forest.trees().get(tree, &key)?
+            if let Some(found) = self.core.trees().store().get(tree, &key)?
                 && let Ok((_, further)) = DeviceStatistics::decode(found.data())
             {
                 item.extend_from_slice(further);
             }
-            self.handle.editor.put(tree, key, &item)?;
+            self.handle.editor_mut().put(tree, key, &item)?;
         }
         Ok(())
+    }
+
+    /// Says that what quota groups are said to use is out of date.
+    pub(crate) fn mark_quotas(&mut self) -> Result<(), EngineError> {
+        match &self.core.trees().fixed().quota {
+            Some(tree) => mark_inconsistent(self.handle.editor_mut(), tree),
+            None => Ok(()),
+        }
     }
 
     /// Runs to the fixpoint.
@@ -130,18 +140,18 @@ impl<'a> Drain<'a> {
         for _ in 0..ROUNDS {
             let mut moved = self.write_new_chunks()?;
             moved |= self.run_delayed()?;
-            let start = self.engine.options.clock.monotonic();
+            let start = self.core.options().clock.monotonic();
             moved |= self.write_groups()?;
-            group_time += self.engine.options.clock.monotonic().saturating_sub(start);
+            group_time += self.core.options().clock.monotonic().saturating_sub(start);
             moved |= self.write_roots()?;
-            if moved || !self.engine.delayed.lock().is_empty() || self.engine.chunks.has_new() {
+            if moved || !self.core.queues().delayed().is_empty() || self.core.chunks().has_new() {
                 continue;
             }
-            let start = self.engine.options.clock.monotonic();
+            let start = self.core.options().clock.monotonic();
             self.rewrite_groups()?;
-            group_time += self.engine.options.clock.monotonic().saturating_sub(start);
-            self.engine.metrics.groups_updated.add(self.engine.space.settle_groups());
-            self.engine.metrics.group_phase_time.record_duration(group_time);
+            group_time += self.core.options().clock.monotonic().saturating_sub(start);
+            self.core.metrics().groups_updated.add(self.core.space().settle_groups());
+            self.core.metrics().group_phase_time.record_duration(group_time);
             return Ok(());
         }
         unreachable!("the commit of {generation} did not settle in {ROUNDS} rounds")
@@ -151,13 +161,13 @@ impl<'a> Drain<'a> {
     fn run_delayed(&mut self) -> Result<bool, EngineError> {
         let mut any = false;
         loop {
-            let heads = self.engine.delayed.lock().take(HEADS_IN_BATCH);
+            let heads = self.core.queues().delayed().take(HEADS_IN_BATCH);
             if heads.is_empty() {
                 return Ok(any);
             }
             any = true;
-            self.engine.metrics.heads_run.add(u64::try_from(heads.len()).unwrap_or(u64::MAX));
-            let (tree, generation) = (self.engine.extent_tree(), self.handle.generation());
+            self.core.metrics().heads_run.add(u64::try_from(heads.len()).unwrap_or(u64::MAX));
+            let (tree, generation) = (self.core.trees().extent_tree(), self.handle.generation());
             let mut changes = Vec::new();
             let mut effects = Vec::with_capacity(heads.len());
             for head in heads {
@@ -165,7 +175,7 @@ impl<'a> Drain<'a> {
                 changes.extend(edits);
                 effects.push((head, effect));
             }
-            self.handle.editor.change_items(self.engine.fixed.extent.root(), &changes)?;
+            self.handle.editor_mut().change_items(self.core.trees().fixed().extent.root(), &changes)?;
             self.account(&effects)?;
         }
     }
@@ -178,21 +188,21 @@ impl<'a> Drain<'a> {
             match effect {
                 Effect::None => {
                     if head.kind.is_data() {
-                        self.engine.delayed.lock().remember_dropped(head);
+                        self.core.queues().delayed().remember_dropped(head);
                     }
                     continue;
                 }
-                Effect::Allocated => self.engine.space.use_reserved(head.logical, head.length),
+                Effect::Allocated => self.core.space().use_reserved(head.logical, head.length),
                 Effect::Freed { born } => {
-                    let needing = self.engine.needing(*born, self.handle.generation());
-                    self.engine
-                        .space
+                    let needing = self.core.freed().needing(*born, self.handle.generation());
+                    self.core
+                        .space()
                         .pins()
                         .pin_used(head.logical, head.length, needing)
                         .map_err(contradiction)?
                 }
                 Effect::Cancelled => {
-                    self.engine.space.pins().pin_reserved(head.logical, head.length).map_err(contradiction)?
+                    self.core.space().pins().pin_reserved(head.logical, head.length).map_err(contradiction)?
                 }
             }
             if *effect != Effect::Cancelled {
@@ -206,15 +216,14 @@ impl<'a> Drain<'a> {
             }
         }
         for (start, length) in gone {
-            self.engine.checksum_tree().remove(&mut self.handle.editor, Logical(start), length)?;
+            ChecksumTree::of(self.core.trees()).remove(self.handle.editor_mut(), Logical(start), length)?;
         }
-        let Some(free_space) = &self.engine.fixed.free_space else { return Ok(()) };
+        let Some(tree) = self.core.trees().free_space_tree() else { return Ok(()) };
         // A group made in this round has no records yet.
         self.write_new_chunks()?;
-        let tree = self.engine.free_space_tree(free_space);
         for turn in turns {
-            let Some(group) = self.engine.space.range_of(Logical(turn.start)) else { continue };
-            tree.change(&mut self.handle.editor, group, turn.start, turn.length, turn.free)?;
+            let Some(group) = self.core.space().range_of(Logical(turn.start)) else { continue };
+            tree.change(self.handle.editor_mut(), group, turn.start, turn.length, turn.free)?;
         }
         Ok(())
     }
@@ -225,7 +234,7 @@ impl<'a> Drain<'a> {
         if let Some(last) = turns.last_mut()
             && last.free == free
             && last.start + last.length == start
-            && self.engine.space.range_of(Logical(last.start)) == self.engine.space.range_of(head.logical)
+            && self.core.space().range_of(Logical(last.start)) == self.core.space().range_of(head.logical)
         {
             last.length += head.length;
             return;
@@ -238,8 +247,8 @@ impl<'a> Drain<'a> {
     /// goes. With the mechanism off the item of a group is written again each time that the commit comes
     /// round to it and anything of the group came or went. Gives whether there were any.
     fn write_groups(&mut self) -> Result<bool, EngineError> {
-        let is_off = self.engine.options.disabled.block_group_skip;
-        let mut changed = self.engine.space.changed_groups(is_off);
+        let is_off = self.core.options().disabled.block_group_skip;
+        let mut changed = self.core.space().changed_groups(is_off);
         changed.retain(|group| is_off || !group.item_is_ready);
         self.put_groups(&changed)?;
         Ok(!changed.is_empty())
@@ -248,7 +257,7 @@ impl<'a> Drain<'a> {
     /// Writes again the items of those groups whose use moved after they were written. All has come to rest:
     /// their blocks are the transaction's, so nothing moves any more.
     fn rewrite_groups(&mut self) -> Result<(), EngineError> {
-        let changed = self.engine.space.changed_groups(false);
+        let changed = self.core.space().changed_groups(false);
         for group in &changed {
             assert!(
                 group.item_is_ready,
@@ -258,7 +267,7 @@ impl<'a> Drain<'a> {
         }
         self.put_groups(&changed)?;
         assert!(
-            self.engine.delayed.lock().is_empty(),
+            self.core.queues().delayed().is_empty(),
             "a group's item moved a block that was the transaction's already"
         );
         Ok(())
@@ -276,10 +285,10 @@ impl<'a> Drain<'a> {
         probe!(block_groups_write_begin, groups.len());
         for part in groups.chunks(GROUPS_IN_BATCH) {
             let items: Vec<ItemChange> = part.iter().map(item).collect();
-            self.handle.editor.change_items(self.engine.fixed.groups.root(), &items)?;
+            self.handle.editor_mut().change_items(self.core.trees().fixed().groups.root(), &items)?;
         }
-        self.engine.metrics.group_writes.add(u64::try_from(groups.len()).unwrap_or(u64::MAX));
-        self.engine.space.wrote_groups(groups);
+        self.core.metrics().group_writes.add(u64::try_from(groups.len()).unwrap_or(u64::MAX));
+        self.core.space().wrote_groups(groups);
         probe!(block_groups_write_end, groups.len());
         Ok(())
     }
@@ -287,11 +296,11 @@ impl<'a> Drain<'a> {
     /// Writes the root items of trees whose root block moved, or whose item was changed.
     fn write_roots(&mut self) -> Result<bool, EngineError> {
         let mut any = false;
-        for tree in self.engine.forest.open_trees() {
-            let balance = self.engine.block_balance.of(tree.id());
+        for tree in self.core.trees().forest().open_trees() {
+            let balance = self.core.balance().of(tree.id());
             let Some(item) = tree.take_item_to_write(self.handle.generation(), balance) else { continue };
-            self.engine.block_balance.settle(tree.id());
-            self.handle.editor.put(self.engine.forest.root_tree(), tree.item_key(), &item.encode())?;
+            self.core.balance().settle(tree.id());
+            self.handle.editor_mut().put(self.core.trees().root_tree(), tree.item_key(), &item.encode())?;
             any = true;
         }
         Ok(any)

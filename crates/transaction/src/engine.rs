@@ -1,261 +1,176 @@
 //! The engine: a volume's trees, its space, and the running transaction, as one thing that `fs` builds on.
 
+use std::ops::Range;
+
 use vlinder_base::clock::Clock;
-use vlinder_base::inode_clock::InodeClock;
 use vlinder_base::metrics::Registry;
-use vlinder_base::random::{OsRandom, Random};
-use vlinder_base::sync::{Arc, Mutex, Weak};
-use vlinder_codec::checksum::ChecksumKind;
+use vlinder_base::sync::{Arc, Weak};
+use vlinder_forest::{ExtentUsers, Forest, ForestError, OpenTree, PendingReferences, Referrer};
 use vlinder_format::checksum_item::ChecksumGeometry;
-use vlinder_format::device::DeviceItem;
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::superblock::Superblock;
-use vlinder_format::{Generation, Key, RootId};
-use vlinder_tree::bootstrap::Leniency;
-use vlinder_tree::{Leases, Root, TreeIdentity, VolumeBlocks};
-use vlinder_volume::Volume;
+use vlinder_format::{DeviceId, Generation, Key, Logical, RootId};
+use vlinder_space::{ChunkShare, PromisedData, Reservations, SpaceReport};
+use vlinder_tree::lease::{CommitLease, LeaseObserver};
+use vlinder_volume::{Opened, Volume};
 
-use crate::block_balance::BlockBalance;
-use crate::chunk_work::ChunkWork;
+use crate::awaited_items::AwaitedItems;
 use crate::dead_trees::DeadTrees;
-use crate::extents::delayed::DelayedReferences;
-use crate::fsync_log::LogWriter;
-use crate::latch::Latch;
-use crate::metrics::EngineMetrics;
-use crate::pending::{PendingItems, PendingWindow};
-use crate::phase::RunningTransaction;
-use crate::snapshot_charges::SnapshotCharges;
+use crate::engine_core::EngineCore;
+use crate::handle::Handle;
+use crate::log_roots::FsyncLog;
+use crate::open::open_core;
+use crate::options::EngineOptions;
+use crate::promises::DataPromise;
+use crate::reader::TransactionReader;
+use crate::reservation::Reservation;
+use crate::tree_deletion::clean;
 use crate::troubles::Troubles;
-use crate::unpublished::Unpublished;
-use crate::waiting_work::WaitingWork;
 use crate::{EngineError, Participant, ReadOnlyReason};
-use vlinder_forest::{Forest, OpenTree};
-use vlinder_space::SpaceManager;
 
-/// Mechanisms that are switched off, for measuring (`-o disable=`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Disabled {
-    /// The cached position of seeks.
-    pub seek_cache: bool,
-    /// Batches of pending items across gaps.
-    pub delayed_batch: bool,
-    /// Skipping group items that did not change.
-    pub block_group_skip: bool,
-    /// Readahead for send.
-    pub send_readahead: bool,
-    /// Trimming state records in place.
-    pub state_trim: bool,
-}
-
-/// How a file system is opened.
-#[derive(Clone)]
-pub struct EngineOptions {
-    /// For reading only.
-    pub read_only: bool,
-    /// Why an fsync log is to be left as it is, if so. Otherwise the engine of a file system that has one
-    /// takes no changes until the log was taken up ([`Engine::take_up_log`]).
-    pub leave_log: Option<ReadOnlyReason>,
-    /// Memory for tree blocks, clean and changed, in bytes.
-    pub cache_bytes: u64,
-    /// Memory for what is not on disk yet, in bytes.
-    pub dirty_bytes: u64,
-    /// Tell the devices what was freed.
-    pub discard: bool,
-    /// Where times come from.
-    pub clock: Arc<dyn Clock>,
-    /// Where UUIDs come from.
-    pub random: Arc<dyn Random>,
-    /// Where mechanisms count.
-    pub registry: Arc<Registry>,
-    /// What is switched off.
-    pub disabled: Disabled,
-    /// What may be damaged. Only with `read_only`, or under a log that is left.
-    pub rescue: Rescue,
-}
-
-/// What a file system that is opened for reading may lack (parts of `rescue=`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rescue {
-    /// Trees that reading files can do without may be missing or have a root that can't be read, as with
-    /// Linux's `rescue=ignorebadroots`: extent, device, checksum, UUID, free-space and block-group tree.
-    pub ignores_bad_roots: bool,
-    /// What is believed although it is damaged.
-    pub leniency: Leniency,
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        Self {
-            read_only: false,
-            leave_log: None,
-            cache_bytes: 256 << 20,
-            dirty_bytes: 64 << 20,
-            discard: false,
-            clock: Arc::new(InodeClock::new()),
-            random: Arc::new(OsRandom),
-            registry: Arc::new(Registry::new()),
-            disabled: Disabled::default(),
-            rescue: Rescue::default(),
-        }
-    }
-}
-
-impl EngineOptions {
-    /// Changed blocks that a transaction may gather: its predecessor's, which are being written, are as many.
-    pub(crate) fn dirty_blocks_bytes(&self) -> u64 {
-        self.cache_bytes / 4
-    }
-}
-
-/// A file system's trees, space and running transaction.
+/// A file system's trees, space and running transaction: what is built on it begins here.
 pub struct Engine {
-    pub(crate) volume: Arc<Volume>,
-    pub(crate) blocks: Arc<VolumeBlocks>,
-    pub(crate) options: EngineOptions,
-    pub(crate) metrics: EngineMetrics,
-    /// The superblock of the last commit, with what changed since in fields that no tree holds.
-    pub(crate) superblock: Mutex<Superblock>,
-    pub(crate) device_items: Mutex<Vec<DeviceItem>>,
-    pub(crate) chunk_tree: Arc<Root>,
-    pub(crate) forest: Forest,
-    pub(crate) fixed: FixedTrees,
-    pub(crate) space: SpaceManager,
-    pub(crate) delayed: Mutex<DelayedReferences>,
-    pub(crate) sharing_gate: Mutex<()>,
-    pub(crate) pending: PendingItems,
-    pub(crate) snapshots: SnapshotCharges,
-    pub(crate) chunks: ChunkWork,
-    pub(crate) dead_trees: DeadTrees,
-    pub(crate) leases: Arc<Leases>,
-    /// What fsync writes between commits.
-    pub(crate) log: LogWriter,
-    /// Held by the thread that frees what a lease held.
-    pub(crate) releasing: Mutex<()>,
-    pub(crate) block_balance: BlockBalance,
-    pub(crate) running: RunningTransaction,
-    /// Held by the committer, with what an earlier commit left to be published.
-    pub(crate) committer: Mutex<Option<Unpublished>>,
-    pub(crate) troubles: Troubles,
-    pub(crate) latch: Latch,
-    pub(crate) participants: Mutex<Vec<Weak<dyn Participant>>>,
-    pub(crate) next_subvolume: Mutex<u64>,
-    /// What waits for the commit beside what `delayed`, `pending` and `snapshots` hold, and how much all of
-    /// it is.
-    pub(crate) waiting: WaitingWork,
-    /// Whether the groups' items were read; held by who reads them.
-    pub(crate) has_groups: Mutex<bool>,
-}
-
-/// The trees that the engine itself uses.
-pub(crate) struct FixedTrees {
-    pub(crate) extent: Arc<OpenTree>,
-    pub(crate) device: Arc<OpenTree>,
-    pub(crate) checksum: Arc<OpenTree>,
-    pub(crate) uuid: Option<Arc<OpenTree>>,
-    /// Where quotas are on.
-    pub(crate) quota: Option<Arc<OpenTree>>,
-    pub(crate) free_space: Option<Arc<OpenTree>>,
-    /// The tree of group items: the extent tree, or with block-group-tree its own.
-    pub(crate) groups: Arc<OpenTree>,
-    /// Those of the above that can't be read, where that is allowed ([`Rescue::ignores_bad_roots`]). What
-    /// stands for them has no blocks; nothing that reads files asks it for items.
-    pub(crate) bad: Vec<RootId>,
-}
-
-/// The arithmetic of checksum items of a volume.
-pub(crate) fn checksum_geometry(volume: &Volume) -> ChecksumGeometry {
-    let geometry = volume.geometry();
-    ChecksumGeometry {
-        sector_size: geometry.sector_size,
-        checksum_size: u32::try_from(geometry.checksum_kind.size_bytes()).unwrap_or(u32::MAX),
-        node_size: geometry.node_size,
-    }
+    core: EngineCore,
 }
 
 impl Engine {
+    /// Opens the file system of a volume.
+    ///
+    /// What vlinder cannot keep right when it writes opens for reading, with the reason
+    /// ([`Engine::read_only_reason`]).
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownFeatures`]; damage or device errors on the way to the trees that everything
+    /// needs.
+    pub fn open(opened: Opened, options: EngineOptions) -> Result<Arc<Self>, EngineError> {
+        Ok(Arc::new(Self { core: open_core(opened, options)? }))
+    }
+
+    /// The parts, for tests that look at them.
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &EngineCore {
+        &self.core
+    }
+
+    /// Joins the running transaction, or waits for the next if it is just ending.
+    ///
+    /// # Errors
+    /// [`EngineError::ReadOnly`]; [`EngineError::NoSpace`], before anything was changed.
+    pub fn begin(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
+        self.core.begin(reservation)
+    }
+
+    /// As [`begin`](Self::begin), for work that can wait: where there is no room right now, it fails at once
+    /// instead of committing.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
+        self.core.begin_at_once(reservation)
+    }
+
+    /// Makes everything durable that was done in handles that ended before this call.
+    ///
+    /// # Errors
+    /// [`EngineError::ReadOnly`], or what went wrong: then the file system is read-only from now on, unless
+    /// the host has no space ([`EngineError::is_host_full`]). What only a participant met ends no commit, and
+    /// is given once that is durable. Within a participant's callback this does nothing.
+    pub fn commit(&self) -> Result<Generation, EngineError> {
+        self.core.commit()
+    }
+
     /// The trees of the running transaction.
     pub fn forest(&self) -> &Forest {
-        &self.forest
+        self.core.trees().forest()
     }
 
     /// The volume, for reading and writing data.
     pub fn volume(&self) -> &Volume {
-        &self.volume
+        self.core.volume()
     }
 
     /// What the mechanisms count.
     pub fn registry(&self) -> &Registry {
-        &self.options.registry
+        &self.core.options().registry
     }
 
     /// How the file system was opened.
     pub fn options(&self) -> &EngineOptions {
-        &self.options
+        self.core.options()
     }
 
     /// Where times come from.
     pub fn clock(&self) -> &dyn Clock {
-        &*self.options.clock
-    }
-
-    /// Where UUIDs come from.
-    pub fn random(&self) -> &dyn Random {
-        &*self.options.random
+        &*self.core.options().clock
     }
 
     /// The superblock as it stands.
     pub fn superblock(&self) -> Superblock {
-        self.superblock.lock().clone()
+        self.core.superblock().clone()
     }
 
     /// Changes fields of the superblock that no tree holds (the label); the next commit writes it. Called
     /// with a handle open.
     pub fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
-        change(&mut self.superblock.lock());
-        self.running.mark_changed();
+        change(&mut self.core.superblock());
+        self.core.running().mark_changed();
     }
 
     /// Bytes of a sector.
     pub fn sector_size(&self) -> u32 {
-        self.volume.geometry().sector_size
-    }
-
-    /// Bytes of a tree block.
-    pub fn node_size(&self) -> u32 {
-        self.volume.geometry().node_size
-    }
-
-    /// Kind of every checksum.
-    pub fn checksum_kind(&self) -> ChecksumKind {
-        self.volume.geometry().checksum_kind
+        self.core.volume().geometry().sector_size
     }
 
     /// The arithmetic of checksum items.
     pub fn checksum_geometry(&self) -> ChecksumGeometry {
-        checksum_geometry(&self.volume)
+        self.core.trees().checksum_geometry()
     }
 
     /// Whether holes have no items.
     pub fn no_holes(&self) -> bool {
-        self.superblock.lock().incompat.has(IncompatFeatures::NO_HOLES)
+        self.core.superblock().incompat.has(IncompatFeatures::NO_HOLES)
+    }
+
+    /// What keeps commits from succeeding.
+    pub fn troubles(&self) -> &Troubles {
+        self.core.troubles()
+    }
+
+    /// What is promised, for callers that keep promises of data beside the data
+    /// ([`DataPromise::keep`]), and for those that were refused.
+    pub fn reservations(&self) -> Reservations<'_> {
+        self.core.space().reservations()
+    }
+
+    /// Items that change outside a transaction.
+    pub fn awaited_items(&self) -> AwaitedItems<'_> {
+        AwaitedItems::new(self.core.reserver())
+    }
+
+    /// Deleted trees that are closed and not fully freed.
+    pub fn dead_trees(&self) -> &DeadTrees {
+        self.core.dead_trees()
+    }
+
+    /// Reads the running transaction's state.
+    pub fn reader(&self) -> TransactionReader<'_> {
+        let kind = self.core.volume().geometry().checksum_kind;
+        TransactionReader::new(self.core.trees(), self.core.queues(), kind)
     }
 
     /// Why nothing can be changed, if so.
     pub fn read_only_reason(&self) -> Option<ReadOnlyReason> {
-        self.latch.reason()
+        self.core.latch().reason()
     }
 
     /// Nothing can be changed from now on: an error left it unsure what is on the devices.
     pub fn latch_read_only(&self, error: &dyn std::error::Error) {
-        self.latch.close_after(error);
-        self.running.wake();
+        self.core.shutdown().close_after(error);
     }
 
     /// Nothing can be changed from now on, as was asked for: what was done before is committed.
     pub fn end_changes(&self, reason: ReadOnlyReason) {
-        self.latch.close_for(reason);
-        self.volume.make_read_only();
-        self.running.wake();
+        self.core.shutdown().close_for(reason);
     }
 
     /// The tree of a number, subvolumes included.
@@ -263,102 +178,167 @@ impl Engine {
     /// # Errors
     /// [`EngineError::NoSuchTree`], or what reading its root item met.
     pub fn tree(&self, id: RootId) -> Result<Arc<OpenTree>, EngineError> {
-        let tree = match self.forest.open_tree(id) {
-            Some(tree) => tree,
-            None => self.open_tree(id)?,
-        };
-        self.space.reservations().note_levels(u64::from(tree.root().pointer().level.0) + 1);
-        Ok(tree)
-    }
-
-    fn open_tree(&self, id: RootId) -> Result<Arc<OpenTree>, EngineError> {
-        let tree = self.forest.tree(id)?;
-        // Before anything changes there. Two threads may both find it new: then the sum is a higher bound.
-        self.space.reservations().note_opened(self.blocks_of_files(std::slice::from_ref(&tree)));
-        Ok(tree)
-    }
-
-    /// Whether a tree that reading files can do without is missing or has a root that can't be read
-    /// ([`Rescue::ignores_bad_roots`]).
-    pub fn is_bad_root(&self, id: RootId) -> bool {
-        self.fixed.bad.contains(&id)
-    }
-
-    /// The chunk tree, for searches.
-    pub fn chunk_tree(&self) -> &Arc<Root> {
-        &self.chunk_tree
+        self.core.trees().tree(id, self.core.space().reservations())
     }
 
     /// The running transaction's generation.
     pub fn generation(&self) -> Generation {
-        self.running.generation()
+        self.core.running().generation()
     }
 
     /// Registers someone who has things to put into a transaction before it ends.
     pub fn register(&self, participant: Weak<dyn Participant>) {
-        self.participants.lock().push(participant);
+        self.core.committer().register(participant);
     }
 
-    /// An item, with what is pending of it.
-    ///
-    /// # Errors
-    /// What reading the tree met.
-    pub fn item(&self, tree: &OpenTree, key: &Key) -> Result<Option<Vec<u8>>, EngineError> {
-        if let Some(pending) = self.pending.get(tree.id(), key) {
-            return Ok(pending);
-        }
-        Ok(self.forest.trees().get(tree.root(), key)?.map(|position| position.data().to_vec()))
+    /// Bytes of data that the groups, and chunks that can be made, have room for beside what metadata need. A
+    /// file system that is only read knows its groups after [`Engine::space`].
+    pub fn room_for_data(&self) -> u64 {
+        self.core.chunk_maker().room_for_data()
     }
 
-    /// Items from `from` up to and without `to`, with what is pending of them, in order, at most `limit`.
+    /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, by removing
+    /// empty chunks, by waiting for handles that are open or about to be, or for another thread's commit that
+    /// has not freed yet what it pinned.
+    #[must_use]
+    pub fn would_gain_by_committing(&self) -> bool {
+        self.core.reserver().would_gain_by_committing()
+    }
+
+    /// Promises data space to a write, and the metadata for it, so that its flush later cannot fail for lack
+    /// of either. A write draws on the margin: Linux asks for little more for one than it takes, unlike for
+    /// names.
     ///
     /// # Errors
-    /// What reading the tree met.
-    pub fn items(
+    /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
+    pub fn promise_data(&self, space: PromisedData) -> Result<DataPromise<'_>, EngineError> {
+        self.core.latch().check_writable()?;
+        self.core.reserver().promise_data(space, || self.commit().map(drop))
+    }
+
+    /// As [`promise_data`](Self::promise_data), for data whose items lie at these keys of a tree, in order,
+    /// those of their inodes among them: what copies of the leaves there add is promised, too, so far as
+    /// other trees share them.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn promise_data_at(
         &self,
         tree: &OpenTree,
-        from: Key,
-        to: Key,
-        limit: usize,
-    ) -> Result<Vec<(Key, Vec<u8>)>, EngineError> {
-        if from >= to {
-            return Ok(Vec::new());
-        }
-        let mut pending = PendingWindow::new(&self.pending, tree.id(), from, to);
-        let mut items = Vec::new();
-        let mut cursor =
-            self.forest.trees().cursor(tree.root(), &from, vlinder_tree::Readahead::Forward(8))?;
-        while items.len() < limit {
-            let stored = cursor.item().filter(|(key, _)| *key < to).map(|(key, data)| (key, data.to_vec()));
-            match (stored, pending.first_key()) {
-                (None, None) => break,
-                (Some((key, data)), next) if next.is_none_or(|other| key < other) => {
-                    items.push((key, data));
-                    cursor.advance()?;
-                }
-                (stored, Some(_)) => {
-                    let Some((key, data)) = pending.take() else { break };
-                    match key.next() {
-                        // What was drained between two parts is in the tree now, and maybe not in the
-                        // cursor's leaf.
-                        Some(next) if pending.took_last_of_part() => cursor.seek(&next)?,
-                        _ if stored.is_some_and(|(other, _)| other == key) => cursor.advance()?,
-                        _ => {}
-                    }
-                    items.extend(data.map(|data| (key, data)));
-                }
-                (Some(_), None) => break,
-            }
-        }
-        Ok(items)
+        keys: impl FnOnce() -> Vec<Range<Key>>,
+        space: PromisedData,
+    ) -> Result<DataPromise<'_>, EngineError> {
+        self.core.latch().check_writable()?;
+        self.core.reserver().promise_data_at(tree, keys, space, || self.commit().map(drop))
     }
 
-    pub(crate) fn skinny(&self) -> bool {
-        self.superblock.lock().incompat.has(IncompatFeatures::SKINNY_METADATA)
+    /// Commits, and leases the state that was published: it stays readable until the lease is dropped or
+    /// revoked. What was done before this call is in it.
+    ///
+    /// # Errors
+    /// What the commit met. A file system that is read-only leases what is on its devices.
+    pub fn lease(self: &Arc<Self>) -> Result<CommitLease, EngineError> {
+        match self.read_only_reason() {
+            None => drop(self.commit()?),
+            // What is published after such an error is not known.
+            Some(reason @ ReadOnlyReason::Error(_)) => return Err(EngineError::ReadOnly { reason }),
+            Some(_) => {}
+        }
+        // No commit is under way: nothing of what was published is freed yet.
+        let _committer = self.core.committer().lock();
+        let observer: Weak<Self> = Arc::downgrade(self);
+        Ok(self.core.freed().lease(self.core.volume().published_superblocks(), observer))
     }
 
-    pub(crate) fn identity(&self) -> TreeIdentity {
-        let fsid = self.superblock.lock().tree_block_uuid();
-        TreeIdentity { fsid, chunk_tree_uuid: self.chunks.chunk_tree_uuid() }
+    /// Keeps what went wrong in a commit, or before it in writing out what it was to make durable. The log
+    /// says each reason once as long as no commit succeeds.
+    pub fn note_failed_commit(&self, error: &dyn std::error::Error) {
+        self.core.note_failed_commit(error);
+    }
+
+    /// Whether the host has no space for the image. From a write that failed so until everything is durable.
+    /// A file system that an error made read-only waits for no space.
+    #[must_use]
+    pub fn is_host_full(&self) -> bool {
+        self.core.troubles().is_host_full() && self.core.latch().check_unbroken().is_ok()
+    }
+
+    /// How full the file system is, right now. A file system that is only read learns it with the first call.
+    ///
+    /// # Errors
+    /// What reading the chunks and their groups met.
+    pub fn space(&self) -> Result<SpaceReport, EngineError> {
+        self.core.load_space(Err)?;
+        Ok(SpaceReport {
+            kinds: self.core.space().kinds(),
+            devices: self.core.chunks().device_reports(),
+            unallocated_bytes: self.core.chunks().unallocated_bytes(),
+            device_bytes: self.core.chunks().device_bytes(),
+            global_reserve_bytes: self.core.space().global_reserve(),
+            linux_reserve_bytes: self.core.reserve_sizing().linux_reserve(),
+            can_make_metadata: self.core.chunks().can_make_metadata(),
+            data_available_bytes: self.room_for_data(),
+        })
+    }
+
+    /// What the chunks have on each device, in the order in which the chunks name them.
+    ///
+    /// # Errors
+    /// What reading the chunks met.
+    pub fn chunk_shares(&self) -> Result<Vec<ChunkShare>, EngineError> {
+        self.core.load_space(Err)?;
+        Ok(self.core.chunks().shares())
+    }
+
+    /// The users of extents in the running transaction's state; read-only file systems need no handle.
+    ///
+    /// # Errors
+    /// What opening the extent tree met.
+    pub fn extent_users<'a>(&'a self, _handle: Option<&Handle<'a>>) -> Result<ExtentUsers<'a>, ForestError> {
+        ExtentUsers::new(self.core.trees().forest(), Some(&self.core))
+    }
+
+    /// Frees blocks of deleted trees, about `budget_blocks` of them; gives whether there are more.
+    ///
+    /// # Errors
+    /// What reading or changing trees met, or [`EngineError::NoSpace`]. A tree whose walk an error ended goes
+    /// behind the others, and is tried again by a later call: the error may have passed by then (Linux, too,
+    /// keeps it: `btrfs_add_dead_root`).
+    pub fn clean(&self, budget_blocks: usize) -> Result<bool, EngineError> {
+        clean(&self.core, budget_blocks)
+    }
+
+    /// The devices that the file system has and nobody gave.
+    #[must_use]
+    pub fn missing_devices(&self) -> Vec<DeviceId> {
+        self.core.chunks().missing_devices()
+    }
+
+    /// Takes up the log that the superblock names, after which changes may be made: all in the one
+    /// transaction of the handle that replays it ([`Handle::finish_log`]). None where there is no log, or
+    /// where the file system cannot be changed for another reason. Logs of subvolumes that were deleted count
+    /// for nothing.
+    ///
+    /// # Errors
+    /// Damage of the log, or a place of it that is not free; the engine takes no changes then.
+    pub fn take_up_log(&self) -> Result<Option<FsyncLog>, EngineError> {
+        FsyncLog::take_up(&self.core)
+    }
+}
+
+impl LeaseObserver for Engine {
+    fn lease_ended(&self) {
+        self.core.freed().release(self.core.space().pins());
+    }
+}
+
+impl PendingReferences for EngineCore {
+    fn changes(&self, start: Logical) -> Option<Vec<(Referrer, i64)>> {
+        let delayed = self.queues().delayed();
+        delayed.head(start).map(|head| head.changes.iter().collect())
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation()
     }
 }

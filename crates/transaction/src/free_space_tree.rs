@@ -7,76 +7,22 @@
 
 use std::collections::BTreeMap;
 
-use vlinder_base::sync::Arc;
 use vlinder_format::free_space::{
     ConversionThresholds, FREE_SPACE_USING_BITMAPS, FreeSpaceFault, FreeSpaceInfo, bitmap_bit, bitmap_bytes,
-    bitmap_key, bitmap_range, bitmap_runs, bitmap_set, extent_key,
+    bitmap_key, bitmap_range, bitmap_set, extent_key,
 };
 use vlinder_format::{Damage, ItemType, Key, Logical, ObjectId, Place, RootId};
-use vlinder_tree::{Readahead, Root, TreeError, Trees};
+use vlinder_tree::{TreeError, Trees};
 
 use vlinder_space::{FreeRanges, GroupRange};
 
 use crate::editor::{Editor, ItemChange};
-use crate::metrics::Conversions;
-
-/// How far ahead of itself a scan of a group's records reads.
-const READAHEAD: Readahead = Readahead::Forward(16);
-
-/// The key of a group's head among its records.
-fn info_key(group: GroupRange) -> Key {
-    FreeSpaceInfo::key(group.start, group.length)
-}
-
-/// The free-space tree of one file system.
-pub(crate) struct FreeSpaceTree<'a> {
-    pub(crate) root: &'a Arc<Root>,
-    pub(crate) sector_size: u32,
-    pub(crate) conversions: &'a Conversions,
-}
+use crate::free_space_records::{FreeSpaceTree, info_key};
 
 /// A group's items as a change goes on.
 type Changes = BTreeMap<Key, Option<Vec<u8>>>;
 
 impl FreeSpaceTree<'_> {
-    /// Reads a group's free ranges.
-    pub(crate) fn load(&self, trees: &Trees, group: GroupRange) -> Result<FreeRanges, TreeError> {
-        let mut free = FreeRanges::default();
-        let mut previous_end = group.start;
-        let mut cursor = trees.cursor(self.root, &info_key(group), READAHEAD)?;
-        cursor.advance()?;
-        while let Some((key, data)) = cursor.item() {
-            if key.objectid.0 >= group.end() || key.item_type == ItemType::FREE_SPACE_INFO {
-                break;
-            }
-            let mut add = |start: u64, length: u64| {
-                let end = start.checked_add(length).filter(|end| *end <= group.end());
-                let (start, group_end) = (Logical(start), Logical(group.end()));
-                let fault = match end {
-                    None => FreeSpaceFault::BeyondGroup { start, length, group_end },
-                    Some(_) if start < previous_end => FreeSpaceFault::Overlap { start, previous_end },
-                    Some(end) => {
-                        free.add(start.0, length);
-                        previous_end = Logical(end);
-                        return Ok(());
-                    }
-                };
-                Err(Damage::new(fault, cursor.place()))
-            };
-            match key.item_type {
-                ItemType::FREE_SPACE_EXTENT => add(key.objectid.0, key.offset)?,
-                ItemType::FREE_SPACE_BITMAP => {
-                    for (first, count) in bitmap_runs(data, key.offset / self.sector()) {
-                        add(key.objectid.0 + first * self.sector(), count * self.sector())?;
-                    }
-                }
-                _ => {}
-            }
-            cursor.advance()?;
-        }
-        Ok(free)
-    }
-
     /// Enters a new group, all of it free.
     pub(crate) fn add_group(&self, editor: &mut Editor<'_>, group: GroupRange) -> Result<(), TreeError> {
         let info = FreeSpaceInfo { extent_count: 1, flags: 0 };
@@ -312,20 +258,6 @@ impl FreeSpaceTree<'_> {
         }
     }
 
-    /// The keys of a group's records, its head first.
-    fn records(&self, trees: &Trees, group: GroupRange) -> Result<Vec<Key>, TreeError> {
-        let mut keys = Vec::new();
-        let mut cursor =
-            trees.cursor(self.root, &Key::new(ObjectId(group.start.0), ItemType(0), 0), READAHEAD)?;
-        while let Some(key) = cursor.key()
-            && key.objectid.0 < group.end()
-        {
-            keys.push(key);
-            cursor.advance()?;
-        }
-        Ok(keys)
-    }
-
     /// A group's record, and where it is.
     fn info(&self, trees: &Trees, group: GroupRange) -> Result<(FreeSpaceInfo, Place), TreeError> {
         let key = info_key(group);
@@ -334,10 +266,6 @@ impl FreeSpaceTree<'_> {
         let place = found.place(self.root.id());
         let info = FreeSpaceInfo::decode(found.data()).map_err(|fault| Damage::new(fault, place))?;
         Ok((info, place))
-    }
-
-    fn sector(&self) -> u64 {
-        u64::from(self.sector_size)
     }
 
     fn place(&self, key: Key) -> Place {

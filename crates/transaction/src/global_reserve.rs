@@ -8,12 +8,18 @@ use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::{Generation, ItemType, Key, ObjectId};
 use vlinder_tree::{Precision, Root, Touch, TreeError};
 
+use crate::chunk_work::ChunkWork;
+use crate::commit_queues::CommitQueues;
 use crate::dead_trees::SMALLEST_STEP;
-use crate::engine::Engine;
 use crate::measuring::NO_GENERATION;
 use crate::reservation::SUBVOLUME_DELETION_LEAVES;
+use crate::subvolume_numbers::SubvolumeNumbers;
+use crate::system_trees::SystemTrees;
 use vlinder_forest::OpenTree;
-use vlinder_space::{Charge, CountedBlocks, FILE_EXTENT_ITEM_BYTES, GlobalReserve, TreeSizes};
+use vlinder_space::{
+    Charge, CountedBlocks, FILE_EXTENT_ITEM_BYTES, GlobalReserve, LookUps, SpaceManager, TreeSizes,
+    Unallocated,
+};
 
 /// Linux's bound of the global reserve.
 const MAX_RESERVED_BYTES: u64 = 512 << 20;
@@ -43,14 +49,40 @@ const SHARE_THAT_REMOVALS_LEAVE: u64 = 10;
 /// there as it is measured (about 150 blocks for 200 extents that lie anywhere); by counts it would not.
 const EIGHTHS_FOR_DEAD_LEAF: u64 = 3;
 
-impl Engine {
+/// What sizes the global reserve and counts the trees.
+#[derive(Clone, Copy)]
+pub(crate) struct ReserveSizing<'a> {
+    pub(crate) trees: &'a SystemTrees,
+    pub(crate) queues: &'a CommitQueues,
+    pub(crate) space: &'a SpaceManager,
+    pub(crate) chunks: &'a ChunkWork,
+    pub(crate) numbers: &'a SubvolumeNumbers,
+}
+
+impl LookUps for ReserveSizing<'_> {
+    fn unallocated(&self) -> Unallocated {
+        self.chunks.unallocated()
+    }
+
+    /// Counts what [`TreeSizes`] has bounds for; none where that could not be read, or is no better.
+    fn count_trees(&self, owed: &Charge) -> Option<CountedBlocks> {
+        let counted = self.try_count_trees(owed);
+        counted.inspect_err(|error| tracing::debug!(%error, "the trees could not be counted")).ok()
+    }
+}
+
+impl ReserveSizing<'_> {
+    fn node_size(&self) -> u32 {
+        self.trees.node_size()
+    }
+
     /// Learns anew how large the trees are, and how much is kept for commits and deletions. Called when the
     /// trees of a transaction have come to rest.
     pub(crate) fn size_global_reserve(&self) {
-        let fixed = &self.fixed;
+        let fixed = self.trees.fixed();
         let blocks = |tree: &OpenTree| tree.item().bytes_used.div_ceil(u64::from(self.node_size()));
         let free_space = fixed.free_space.as_ref().map_or(0, |tree| blocks(tree));
-        let open = self.forest.open_trees();
+        let open = self.trees.forest().open_trees();
         let levels = open.iter().map(|tree| u64::from(tree.root().pointer().level.0) + 1).max().unwrap_or(1);
         let sizes = TreeSizes {
             block_bytes: u64::from(self.node_size()),
@@ -58,7 +90,7 @@ impl Engine {
             extent: blocks(&fixed.extent),
             free_space,
             checksum: blocks(&fixed.checksum),
-            files: self.blocks_of_files(&open),
+            files: self.trees.blocks_of_files(&open),
             made: 0,
             roots_and_groups: self.roots_and_groups_bound(open.len(), levels),
             about_blocks: blocks(&fixed.extent).saturating_add(free_space),
@@ -68,14 +100,13 @@ impl Engine {
         // A subvolume loses its name, and then its blocks.
         let name = sizes.price_bytes(&Charge::leaves(u64::from(SUBVOLUME_DELETION_LEAVES)));
         let deletion = name.max(sizes.price_bytes(&SMALLEST_STEP));
-        let trees = if self.has_subvolumes() { deletion } else { 0 };
+        let trees = if self.numbers.has_given_any() { deletion } else { 0 };
         let overwriting = sizes.price_blocks(&OVERWRITTEN).saturating_mul(sizes.block_bytes);
         let unallocated = self.chunks.unallocated();
         let room =
             self.metadata_total().saturating_add(unallocated.bytes / unallocated.metadata_copies.max(1));
         // A small file system has no room for all of Linux's; but data must not eat it up by and by.
-        let share =
-            self.volume.members().total_bytes() / SHARE_OF_DEVICE / unallocated.metadata_copies.max(1);
+        let share = self.chunks.device_bytes() / SHARE_OF_DEVICE / unallocated.metadata_copies.max(1);
         let all = self.linux_reserve().min(share.max(room / 2));
         let margin = (u64::from(self.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
         let removals =
@@ -88,7 +119,7 @@ impl Engine {
             checksums: references,
             ..SMALLEST_STEP
         };
-        let dead_leaf = if self.has_subvolumes() {
+        let dead_leaf = if self.numbers.has_given_any() {
             sizes.price_bytes(&leaf).min(all / 8 * EIGHTHS_FOR_DEAD_LEAF).max(trees)
         } else {
             0
@@ -98,19 +129,12 @@ impl Engine {
         self.space.reservations().set_sizes(sizes, reserve);
     }
 
-    /// Blocks of those among some trees that hold files, by what their root items say.
-    pub(crate) fn blocks_of_files(&self, trees: &[Arc<OpenTree>]) -> u64 {
-        let files = trees.iter().filter(|tree| tree.id().is_shareable());
-        let bytes = files.map(|tree| tree.item().bytes_used).fold(0, u64::saturating_add);
-        bytes / u64::from(self.node_size())
-    }
-
     /// Blocks of root items and group items that a commit may copy: a path for each open tree and for each
     /// group, unless the trees that hold the items are smaller.
     fn roots_and_groups_bound(&self, open_trees: usize, levels: u64) -> u64 {
         let paths = |items: usize| u64::try_from(items).unwrap_or(u64::MAX).saturating_mul(levels);
-        let groups = &self.fixed.groups;
-        let group_blocks = if groups.id() == self.fixed.extent.id() {
+        let groups = &self.trees.fixed().groups;
+        let group_blocks = if groups.id() == self.trees.fixed().extent.id() {
             // They lie among the extent items, those of groups of tree blocks in leaves that are counted
             // there.
             paths(self.space.group_count())
@@ -120,30 +144,24 @@ impl Engine {
         paths(open_trees).saturating_add(group_blocks)
     }
 
-    /// Counts what [`TreeSizes`] has bounds for; none where that could not be read, or is no better.
-    pub(crate) fn count_trees(&self, owed: &Charge) -> Option<CountedBlocks> {
-        let counted = self.try_count_trees(owed);
-        counted.inspect_err(|error| tracing::debug!(%error, "the trees could not be counted")).ok()
-    }
-
     fn try_count_trees(&self, owed: &Charge) -> Result<CountedBlocks, TreeError> {
         let places = self.space.places_of_blocks();
         let keys = |range: &Range<u64>| {
             Key::new(ObjectId(range.start), ItemType(0), 0)..Key::new(ObjectId(range.end), ItemType(0), 0)
         };
         let ranges: Vec<Range<Key>> = places.iter().map(keys).collect();
-        let mut about_blocks = self.count_blocks(self.fixed.extent.root(), &ranges)?;
-        if let Some(free_space) = &self.fixed.free_space {
+        let mut about_blocks = self.count_blocks(self.trees.fixed().extent.root(), &ranges)?;
+        if let Some(free_space) = &self.trees.fixed().free_space {
             about_blocks = about_blocks.saturating_add(self.count_blocks(free_space.root(), &ranges)?);
         }
         let everything = [Key::MIN..Key::MAX];
-        let mut roots_and_groups = self.count_blocks(self.forest.root_tree(), &everything)?;
-        if self.fixed.groups.id() == self.fixed.extent.id() {
+        let mut roots_and_groups = self.count_blocks(self.trees.root_tree(), &everything)?;
+        if self.trees.fixed().groups.id() == self.trees.fixed().extent.id() {
             let groups = u64::try_from(self.space.group_count()).unwrap_or(u64::MAX);
-            let levels = u64::from(self.fixed.extent.root().pointer().level.0) + 1;
+            let levels = u64::from(self.trees.fixed().extent.root().pointer().level.0) + 1;
             roots_and_groups = roots_and_groups.saturating_add(groups.saturating_mul(levels));
         } else {
-            let groups = self.count_blocks(self.fixed.groups.root(), &everything)?;
+            let groups = self.count_blocks(self.trees.fixed().groups.root(), &everything)?;
             roots_and_groups = roots_and_groups.saturating_add(groups);
         }
         Ok(CountedBlocks { about_blocks, roots_and_groups, own_moves: self.own_moves(about_blocks, owed)? })
@@ -153,19 +171,7 @@ impl Engine {
     fn count_blocks(&self, root: &Arc<Root>, ranges: &[Range<Key>]) -> Result<u64, TreeError> {
         let touches: Vec<Touch> =
             ranges.iter().map(|keys| Touch { keys: keys.clone(), growth_bytes: 0 }).collect();
-        Ok(self
-            .forest
-            .trees()
-            .measure(root, NO_GENERATION, Generation(0), &touches, Precision::Nodes)?
-            .copies)
-    }
-
-    /// The trees that describe space, each once: groups have one of their own only with feature
-    /// block_group_tree.
-    pub(crate) fn trees_of_space(&self) -> impl Iterator<Item = &Arc<OpenTree>> {
-        let fixed = &self.fixed;
-        let of_groups = Some(&fixed.groups).filter(|groups| groups.id() != fixed.extent.id());
-        [&fixed.extent, &fixed.checksum].into_iter().chain(of_groups).chain(&fixed.free_space)
+        Ok(self.trees.store().measure(root, NO_GENERATION, Generation(0), &touches, Precision::Nodes)?.copies)
     }
 
     /// Bytes of the groups that hold metadata.
@@ -179,12 +185,12 @@ impl Engine {
     /// that describe space, or what the removal of a name may take where that is more.
     pub(crate) fn linux_reserve(&self) -> u64 {
         let (mut bytes, mut items) = (0_u64, 1 + UNLINK_ITEMS);
-        for tree in self.trees_of_space() {
+        for tree in self.trees.fixed().of_space() {
             bytes = bytes.saturating_add(tree.item().bytes_used);
             items += 1;
         }
         // Each reference that goes may change the free-space tree as well.
-        let per_reference = if self.fixed.free_space.is_some() { 2 } else { 1 };
+        let per_reference = if self.trees.fixed().free_space.is_some() { 2 } else { 1 };
         bytes.max(self.linux_items(items + UNLINK_ITEMS * per_reference)).min(MAX_RESERVED_BYTES)
     }
 
@@ -227,7 +233,7 @@ mod tests {
             let ours = {
                 let engine = write(&image).unwrap();
                 let fsid = engine.superblock().fsid;
-                (fsid.to_string(), engine.linux_reserve())
+                (fsid.to_string(), engine.core().reserve_sizing().linux_reserve())
             };
             let mounted = kernel::KernelMount::new(&image, "").unwrap();
             let place = format!("/sys/fs/btrfs/{}/allocation/global_rsv_size", ours.0);

@@ -5,38 +5,32 @@ use std::collections::BTreeSet;
 use vlinder_base::clock::Timestamp as Moment;
 use vlinder_base::sync::{Arc, OnceLock};
 use vlinder_format::inode::{InodeFlags, InodeItem, Mode, Timestamp};
-use vlinder_format::root_item::RootItem;
+use vlinder_format::root_item::{RootFlags, RootItem};
 use vlinder_format::uuid_item::UuidKind;
-use vlinder_format::{Generation, Key, Logical, ObjectId, RootId, Uuid};
-use vlinder_tree::{Edit, Root};
+use vlinder_format::{Generation, Key, Level, Logical, ObjectId, RootId, Uuid, orphan};
+use vlinder_tree::{Change, Edit, Root};
 
 use crate::EngineError;
 use crate::change_kind::ChangeKind;
 use crate::checksums::ChecksumTree;
+use crate::data_extent::DataExtent;
 use crate::editor::Editor;
-use crate::engine::Engine;
+use crate::engine_core::EngineCore;
 use crate::extents::delayed::ExtentKind;
-use crate::handle_space::HandleSpace;
+use crate::log_roots::FsyncLog;
+use crate::quotas::add_quota_group;
 use crate::reservation::Reservation;
 use crate::unwinding::PanicWatch;
+use crate::uuids::UuidTree;
 use vlinder_forest::Referrer;
 use vlinder_forest::{OpenTree, new_root_item};
 use vlinder_space::Taken;
 use vlinder_space::{Charge, Draw, Purpose, TreeSizes};
 
-/// A run of data space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DataExtent {
-    /// First byte.
-    pub logical: Logical,
-    /// Bytes.
-    pub length: u64,
-}
-
 /// The right to change things in the running transaction. The transaction does not end while it is open.
 pub struct Handle<'a> {
-    pub(crate) engine: &'a Engine,
-    pub(crate) editor: Editor<'a>,
+    core: &'a EngineCore,
+    editor: Editor<'a>,
     generation: Generation,
     promised: Charge,
     kind: ChangeKind,
@@ -55,16 +49,16 @@ fn timestamp(moment: Moment) -> Timestamp {
 /// Extents with pending references that a transaction keeps in memory, at some 200 bytes each.
 const MOST_DELAYED_HEADS: usize = 100_000;
 
-impl Engine {
+impl EngineCore {
     /// Joins the running transaction, or waits for the next if it is just ending.
     ///
     /// # Errors
     /// [`EngineError::ReadOnly`]; [`EngineError::NoSpace`], before anything was changed.
-    pub fn begin(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
-        self.latch.check_writable()?;
-        let _timer = self.metrics.begin_wait_time.time();
+    pub(crate) fn begin(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
+        self.latch().check_writable()?;
+        let _timer = self.metrics().begin_wait_time.time();
         self.relieve()?;
-        self.promise_changes(reservation.changes, reservation.draw)?;
+        self.reserver().promise_changes(reservation.changes, reservation.draw, || self.commit().map(drop))?;
         self.begin_promised(reservation)
     }
 
@@ -73,12 +67,13 @@ impl Engine {
     ///
     /// # Errors
     /// As there.
-    pub fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
-        self.latch.check_writable()?;
-        let _timer = self.metrics.begin_wait_time.time();
+    pub(crate) fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
+        self.latch().check_writable()?;
+        let _timer = self.metrics().begin_wait_time.time();
         self.relieve()?;
-        if !self.try_changes(reservation.changes, reservation.draw) {
-            return Err(self.no_space(reservation.changes));
+        let reserver = self.reserver();
+        if !reserver.try_changes(reservation.changes, reservation.draw) {
+            return Err(reserver.no_space(reservation.changes));
         }
         self.begin_promised(reservation)
     }
@@ -86,10 +81,10 @@ impl Engine {
     /// Joins the transaction with a promise that was given.
     fn begin_promised(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
         let changes = reservation.changes;
-        let joined = self.running.join(|| self.latch.check_writable());
-        let generation = joined.inspect_err(|_| self.space.reservations().unpromise(changes))?;
+        let joined = self.running().join(|| self.latch().check_writable());
+        let generation = joined.inspect_err(|_| self.space().reservations().unpromise(changes))?;
         Ok(Handle {
-            engine: self,
+            core: self,
             editor: self.editor(generation, Some(reservation.draw.max(Draw::Margin)), changes),
             generation,
             promised: changes,
@@ -103,22 +98,33 @@ impl Engine {
 
     /// Commits before the transaction outgrows the memory that it may take.
     fn relieve(&self) -> Result<(), EngineError> {
-        let blocks = self.forest.trees().dirty_bytes() > self.options.dirty_blocks_bytes();
-        let items = self.pending.bytes() > self.options.dirty_bytes / 4;
-        let references = self.delayed.lock().len() > MOST_DELAYED_HEADS;
+        let blocks = self.trees().store().dirty_bytes() > self.options().dirty_blocks_bytes();
+        let items = self.queues().pending().bytes() > self.options().dirty_bytes / 4;
+        let references = self.queues().delayed().len() > MOST_DELAYED_HEADS;
         if blocks || items || references { self.commit().map(drop) } else { Ok(()) }
     }
+}
 
-    fn editor(&self, generation: Generation, draw: Option<Draw>, promised: Charge) -> Editor<'_> {
-        let space = HandleSpace::new(self, draw, promised);
-        Editor::new(self.forest.trees(), space, generation, self.identity())
+impl<'a> Handle<'a> {
+    /// The parts of the file system.
+    pub(crate) fn core(&self) -> &'a EngineCore {
+        self.core
+    }
+
+    /// What it changes trees with.
+    pub(crate) fn editor(&self) -> &Editor<'a> {
+        &self.editor
+    }
+
+    pub(crate) fn editor_mut(&mut self) -> &mut Editor<'a> {
+        &mut self.editor
     }
 
     /// The committer's handle: no other is open.
-    pub(crate) fn critical_handle(&self, generation: Generation) -> Handle<'_> {
-        Handle {
-            engine: self,
-            editor: self.editor(generation, None, Charge::default()),
+    pub(crate) fn critical(core: &'a EngineCore, generation: Generation) -> Self {
+        Self {
+            core,
+            editor: core.editor(generation, None, Charge::default()),
             generation,
             promised: Charge::default(),
             kind: ChangeKind::Commit,
@@ -138,13 +144,13 @@ impl Handle<'_> {
 
     /// The time of day for all that this handle changes: when it was first asked for.
     pub fn time(&self) -> Timestamp {
-        *self.time.get_or_init(|| timestamp(self.engine.clock().now()))
+        *self.time.get_or_init(|| timestamp(self.core.options().clock.now()))
     }
 
     /// [`time`](Self::time) where that is known; else about now, which costs less: for what is compared with
     /// no other time.
     pub fn time_about(&self) -> Timestamp {
-        self.time.get().copied().unwrap_or_else(|| timestamp(self.engine.clock().recently()))
+        self.time.get().copied().unwrap_or_else(|| timestamp(self.core.options().clock.recently()))
     }
 
     /// Changes a tree: all edits or none; sorted by key.
@@ -160,7 +166,7 @@ impl Handle<'_> {
     /// # Errors
     /// As [`vlinder_tree::Trees::edit`].
     pub fn edit_root_tree(&mut self, edits: &[Edit<'_>]) -> Result<(), EngineError> {
-        Ok(self.editor.edit(self.engine.forest.root_tree(), edits)?)
+        Ok(self.editor.edit(self.core.trees().root_tree(), edits)?)
     }
 
     /// Makes sure of room for what items that will be pending at these keys take beyond their own leaves:
@@ -192,7 +198,7 @@ impl Handle<'_> {
     pub fn insert_pending(&mut self, tree: &OpenTree, key: Key, data: Vec<u8>) {
         self.assert_charged(tree, &key);
         self.leave_item(data.len());
-        self.engine.pending.put(tree.id(), key, data, true, tree.may_share_blocks());
+        self.core.queues().pending().put(tree.id(), key, data, true, tree.may_share_blocks());
         self.mark_changed();
     }
 
@@ -200,14 +206,14 @@ impl Handle<'_> {
     pub fn put_pending(&mut self, tree: &OpenTree, key: Key, data: Vec<u8>) {
         self.assert_charged(tree, &key);
         self.leave_item(data.len());
-        self.engine.pending.put(tree.id(), key, data, false, tree.may_share_blocks());
+        self.core.queues().pending().put(tree.id(), key, data, false, tree.may_share_blocks());
         self.mark_changed();
     }
 
     /// A removal waits in memory for the commit, or cancels a pending insertion.
     pub fn remove_pending(&mut self, tree: &OpenTree, key: Key) {
         self.leave_item(0);
-        self.engine.pending.remove(tree.id(), key, tree.may_share_blocks());
+        self.core.queues().pending().remove(tree.id(), key, tree.may_share_blocks());
         self.mark_changed();
     }
 
@@ -221,10 +227,10 @@ impl Handle<'_> {
     /// are not counted again: where the handle changed the checksum tree itself, the leaves are copied
     /// already.)
     fn check_use(&self, promised: Charge) {
-        let engine = self.engine;
+        let core = self.core;
         let left = self.editor.space.left();
         let taken = self.editor.used_blocks();
-        let sizes = engine.space.reservations().sizes();
+        let sizes = core.space().reservations().sizes();
         let before = TreeSizes { made: 0, ..sizes };
         let after = TreeSizes { made: taken, ..sizes };
         // Two bounds of the same: each price by itself is rounded up, and priced together the blocks cost
@@ -232,11 +238,11 @@ impl Handle<'_> {
         let together = after.price_blocks(&(left + Charge { blocks: taken, ..Charge::default() }));
         let used = together.min(taken.saturating_add(after.price_blocks(&left)));
         let blocks = before.price_blocks(&promised);
-        engine.metrics.most_used.note(self.kind, used, blocks);
+        core.metrics().most_used.note(self.kind, used, blocks);
         if used <= blocks || self.kind == ChangeKind::LogReplay {
             return;
         }
-        engine.metrics.broken_promises.increment();
+        core.metrics().broken_promises.increment();
         let kind = self.kind;
         debug_assert!(
             false,
@@ -255,14 +261,14 @@ impl Handle<'_> {
     /// As [`remove_pending`](Self::remove_pending), for an item that was removed, and that may have been put
     /// in since.
     pub fn remove_if_pending(&mut self, tree: &OpenTree, key: Key) {
-        if matches!(self.engine.pending.get(tree.id(), &key), Some(Some(_))) {
+        if matches!(self.core.queues().pending().get(tree.id(), &key), Some(Some(_))) {
             self.remove_pending(tree, key);
         }
     }
 
     /// Says that something changed that no tree shows yet (a root item).
     pub fn mark_changed(&self) {
-        self.engine.running.mark_changed();
+        self.core.running().mark_changed();
     }
 
     /// Takes up to `most` bytes of data space in one piece, at least `least`, or where no piece of that
@@ -274,15 +280,15 @@ impl Handle<'_> {
     pub fn allocate_data(&mut self, least: u64, most: u64) -> Result<DataExtent, EngineError> {
         let mut least = least.max(1).min(most);
         loop {
-            match self.engine.space.take_data(least, most) {
+            match self.core.space().take_data(least, most) {
                 Ok((logical, length)) => return Ok(DataExtent { logical, length }),
-                Err(Taken::Load(group)) => self.engine.load_group(group)?,
+                Err(Taken::Load(group)) => self.core.group_loader().load(group)?,
                 Err(Taken::Chunk) => {
-                    if self.engine.make_chunk(Purpose::Data)? {
+                    if self.core.chunk_maker().make_chunk(Purpose::Data)? {
                         continue;
                     }
-                    let sector = u64::from(self.engine.sector_size());
-                    if least <= sector && self.engine.revoke_leases() {
+                    let sector = u64::from(self.core.trees().checksum_geometry().sector_size);
+                    if least <= sector && self.core.freed().revoke_leases(self.core.space().pins()) {
                         continue;
                     }
                     if least <= sector {
@@ -297,7 +303,7 @@ impl Handle<'_> {
 
     /// Gives back data space that nothing refers to and whose content does not matter.
     pub fn release_data(&mut self, extent: DataExtent) {
-        self.engine.space.unreserve(extent.logical, extent.length);
+        self.core.space().unreserve(extent.logical, extent.length);
     }
 
     /// A file refers to an extent; `fresh` for the first reference to one just allocated. `offset` is the
@@ -316,7 +322,7 @@ impl Handle<'_> {
             extents: u64::from(fresh),
             ..Charge::default()
         });
-        self.engine.delayed.lock().change(
+        self.core.queues().delayed().change(
             extent.logical,
             extent.length,
             ExtentKind::Data,
@@ -330,7 +336,7 @@ impl Handle<'_> {
     pub fn drop_data_reference(&mut self, extent: DataExtent, root: RootId, inode: ObjectId, offset: u64) {
         let referrer = Referrer::File { root, inode, offset };
         self.editor.space.leave(Charge { dropped_references: 1, extents: 1, ..Charge::default() });
-        self.engine.delayed.lock().change(
+        self.core.queues().delayed().change(
             extent.logical,
             extent.length,
             ExtentKind::Data,
@@ -345,8 +351,8 @@ impl Handle<'_> {
     /// # Errors
     /// What changing the checksum tree met.
     pub fn insert_checksums(&mut self, start: Logical, checksums: &[u8]) -> Result<(), EngineError> {
-        let engine = self.engine;
-        Ok(engine.checksum_tree().insert(&mut self.editor, start, checksums)?)
+        let core = self.core;
+        Ok(ChecksumTree::of(core.trees()).insert(&mut self.editor, start, checksums)?)
     }
 
     /// Removes the checksums of a range that will be written anew in place.
@@ -354,8 +360,8 @@ impl Handle<'_> {
     /// # Errors
     /// What changing the checksum tree met.
     pub fn remove_checksums(&mut self, start: Logical, length: u64) -> Result<(), EngineError> {
-        let engine = self.engine;
-        Ok(engine.checksum_tree().remove(&mut self.editor, start, length)?)
+        let core = self.core;
+        Ok(ChecksumTree::of(core.trees()).remove(&mut self.editor, start, length)?)
     }
 
     /// How often an extent of data is referenced by the running transaction or by the last durable commit;
@@ -373,8 +379,8 @@ impl Handle<'_> {
         offset: u64,
     ) -> Result<Option<u64>, EngineError> {
         let own = Referrer::File { root, inode, offset };
-        let stored = self.engine.extent_tree().references(logical)?.map(|(count, _)| count);
-        let delayed = self.engine.delayed.lock();
+        let stored = self.core.trees().extent_tree().references(logical)?.map(|(count, _)| count);
+        let delayed = self.core.queues().delayed();
         let pending = delayed.head(logical).map(|head| head.net());
         let lost = delayed.lost_beside(logical, own);
         Ok(match (stored, pending) {
@@ -391,13 +397,7 @@ impl Handle<'_> {
     /// # Errors
     /// [`EngineError::NoSubvolumeNumber`].
     pub fn new_subvolume_number(&mut self) -> Result<RootId, EngineError> {
-        let mut next = self.engine.next_subvolume.lock();
-        let id = RootId(*next);
-        if !id.is_subvolume() || id.0 >= 1 << 48 {
-            return Err(EngineError::NoSubvolumeNumber);
-        }
-        *next += 1;
-        Ok(id)
+        self.core.numbers().take()
     }
 
     /// Makes an empty subvolume tree and its root item. Its root directory and its name are the caller's to
@@ -415,7 +415,7 @@ impl Handle<'_> {
         let generation = self.generation;
         let mut item = new_root_item(pointer);
         item.root_directory = ObjectId::FIRST_FREE;
-        item.inode = subvolume_inode(self.engine.node_size());
+        item.inode = subvolume_inode(self.core.trees().node_size());
         let extension = item.extension_mut();
         extension.uuid = uuid;
         extension.creation_transaction = generation;
@@ -423,55 +423,68 @@ impl Handle<'_> {
         extension.creation_time = time;
         extension.change_time = time;
         let tree = OpenTree::made(Root::new(id, pointer, Generation(0)), RootItem::key(id, 0), item);
-        self.engine.forest.insert(&tree);
+        self.core.trees().forest().insert(&tree);
         self.add_uuid(UuidKind::Own, uuid, id)?;
         self.add_quota_group(id)?;
         Ok(tree)
     }
-}
 
-impl Engine {
-    /// Makes sure that what waits has room in the commit to come. Without it the commit may fail, and take
-    /// all along that was done since the last one. Debug builds stop; release builds count and log it
-    /// (decision 15).
-    fn check_room(&self, kind: ChangeKind) {
-        // While other handles are open, or about to be, what they were promised and what waits may change the
-        // same blocks, which two prices count twice. What a commit took and freed is not free before its
-        // superblock is durable, and no other commit begins before. A promise that was given meanwhile and is
-        // given back counts as a handle that was about to be open.
-        let rest = || {
-            self.running.look_at_rest(|generation| {
-                let reservations = self.space.reservations();
-                (reservations.promised_changes() == Charge::default())
-                    .then(|| (generation, self.grown_changes(), reservations.promises_given_back()))
-            })
-        };
-        let before = rest();
-        if before.is_none() || self.has_room_for_promises() || rest() != before {
-            return;
+    /// A subvolume is deleted: its names are gone already. Its blocks are freed after
+    /// [`DeadTrees::add`](crate::DeadTrees::add).
+    ///
+    /// # Errors
+    /// What changing the root tree met.
+    pub fn delete_tree(&mut self, tree: &Arc<OpenTree>) -> Result<(), EngineError> {
+        let item = tree.item();
+        self.edit_root_tree(&[Edit::new(orphan::key(tree.id().object_id()), Change::Put(&[]))])?;
+        tree.change_item(|item| {
+            item.reference_count = 0;
+            item.flags = item.flags.with(RootFlags::DEAD);
+            item.drop_progress = Key::MIN;
+            item.drop_level = Level::LEAF;
+        });
+        self.mark_changed();
+        self.remove_uuid(UuidKind::Own, item.uuid(), tree.id())?;
+        if !item.received_uuid().is_nil() {
+            self.remove_uuid(UuidKind::Received, item.received_uuid(), tree.id())?;
         }
-        self.metrics.broken_promises.increment();
-        let (waiting, measured) = (self.waiting_changes(), self.measured_changes());
-        let (sizes, room) = (
-            self.space.reservations().sizes(),
-            self.space.reservations().describe_room(measured.unwrap_or(waiting)),
-        );
-        debug_assert!(
-            false,
-            "no room for what waits for the commit after {kind:?}: {waiting:?}, measured {measured:?}, in {sizes:?}; {room}"
-        );
-        tracing::error!(
-            ?kind,
-            ?waiting,
-            ?measured,
-            ?sizes,
-            room,
-            "there is no room for what waits for the commit; please report it"
-        );
+        Ok(())
     }
 
-    pub(crate) fn checksum_tree(&self) -> ChecksumTree<'_> {
-        ChecksumTree { root: self.fixed.checksum.root(), geometry: self.checksum_geometry() }
+    /// A log was replayed with this handle: the commit that ends its transaction ends the log, too. Extents
+    /// that came to nothing are free from then on.
+    ///
+    /// # Errors
+    /// Never, unless the accounts of space are wrong.
+    pub fn finish_log(&mut self, log: &FsyncLog) -> Result<(), EngineError> {
+        log.finish(self.core.queues(), self.core.space().pins())?;
+        self.mark_changed();
+        Ok(())
+    }
+
+    /// Enters a subvolume under a UUID.
+    ///
+    /// # Errors
+    /// What changing the tree met. A file system without a UUID tree is no error.
+    pub fn add_uuid(&mut self, kind: UuidKind, uuid: Uuid, subvolume: RootId) -> Result<(), EngineError> {
+        let Some(tree) = UuidTree::of(self.core.trees()) else { return Ok(()) };
+        Ok(tree.add(&mut self.editor, kind, uuid, subvolume)?)
+    }
+
+    /// Removes a subvolume from under a UUID.
+    ///
+    /// # Errors
+    /// What changing the tree met. An entry that is not there is no error, nor is one that is broken: Linux
+    /// makes the tree anew where it does not fit.
+    pub fn remove_uuid(&mut self, kind: UuidKind, uuid: Uuid, subvolume: RootId) -> Result<(), EngineError> {
+        let Some(tree) = UuidTree::of(self.core.trees()) else { return Ok(()) };
+        Ok(tree.remove(&mut self.editor, kind, uuid, subvolume)?)
+    }
+
+    /// Enters the quota group of a new subvolume, where quotas are on.
+    pub(crate) fn add_quota_group(&mut self, subvolume: RootId) -> Result<(), EngineError> {
+        let Some(tree) = &self.core.trees().fixed().quota else { return Ok(()) };
+        Ok(add_quota_group(&mut self.editor, tree, subvolume)?)
     }
 }
 
@@ -482,20 +495,20 @@ impl Drop for Handle<'_> {
         }
         if self.watch.saw_panic() {
             // Before the handle is counted as ended: what it changed must not be committed.
-            self.engine.break_off("a change");
+            self.core.shutdown().break_off("a change");
         }
         // Before the promise goes: what is held was taken on it.
         self.editor.give_back();
-        self.engine.waiting.note_edits(self.editor.grown_items());
+        self.core.queues().work().note_edits(self.editor.grown_items());
         let promised = self.promised + self.editor.space.further();
         self.editor.space.give_back_promise();
-        self.engine.space.reservations().unpromise(self.promised);
-        let was_last = self.engine.running.leave();
+        self.core.space().reservations().unpromise(self.promised);
+        let was_last = self.core.running().leave();
         // Last: a failed assertion must not leave a handle that the committer waits for.
         if !self.watch.saw_panic() {
             self.check_use(promised);
             if was_last && self.kind != ChangeKind::LogReplay {
-                self.engine.check_room(self.kind);
+                self.core.reserver().check_room(self.kind, &self.core.metrics().broken_promises);
             }
         }
     }

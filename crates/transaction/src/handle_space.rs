@@ -1,4 +1,4 @@
-//! The engine as the [`Space`] of one handle or of the committer: it counts what a handle takes, and asks for
+//! The [`Space`] of one handle or of the committer: it counts what a handle takes, and asks for
 //! more where a change turns out to copy a block that another tree shares. The plan phase asks, so that a
 //! refusal changes nothing.
 
@@ -10,13 +10,13 @@ use vlinder_format::{Block, Key, Logical, RootId};
 use vlinder_tree::{ChildReferences, CopyEffect, Sharing, Space, TreeError};
 
 use crate::asking::{Asking, ReferenceMoves};
-use crate::engine::Engine;
+use crate::block_space::BlockSpace;
 use vlinder_forest::OpenTree;
 use vlinder_space::{Asker, Charge, Draw};
 
 /// A handle's view of space.
 pub(crate) struct HandleSpace<'a> {
-    engine: &'a Engine,
+    blocks: BlockSpace<'a>,
     /// What the handle may draw on for more than it was promised; `None` for the committer, which is never
     /// refused.
     draw: Option<Draw>,
@@ -34,9 +34,9 @@ pub(crate) struct HandleSpace<'a> {
 }
 
 impl<'a> HandleSpace<'a> {
-    pub(crate) fn new(engine: &'a Engine, draw: Option<Draw>, promised: Charge) -> Self {
+    pub(crate) fn new(blocks: BlockSpace<'a>, draw: Option<Draw>, promised: Charge) -> Self {
         Self {
-            engine,
+            blocks,
             draw,
             promised,
             taken_blocks: AtomicU64::new(0),
@@ -70,7 +70,7 @@ impl<'a> HandleSpace<'a> {
     /// The handle as it asks for more; none for the committer.
     fn asking(&self) -> Option<Asking<'_>> {
         let held = self.promised + self.further();
-        self.draw.map(|draw| Asking::new(self.engine, Asker { draw, held, copies_shared: false }))
+        self.draw.map(|draw| Asking::new(self.blocks.reserver(), Asker { draw, held, copies_shared: false }))
     }
 
     /// Adds what was granted to what the handle was promised. On a refusal, raises `needed_bytes` by
@@ -83,7 +83,7 @@ impl<'a> HandleSpace<'a> {
                 Ok(charge)
             }
             Err(TreeError::NoSpace { root, needed_bytes }) => {
-                let before = self.engine.space.reservations().price_bytes(self.promised + *further);
+                let before = self.blocks.reserver().reservations().price_bytes(self.promised + *further);
                 Err(TreeError::NoSpace { root, needed_bytes: needed_bytes.saturating_add(before) })
             }
             Err(error) => Err(error),
@@ -94,7 +94,7 @@ impl<'a> HandleSpace<'a> {
     pub(crate) fn give_back_promise(&self) {
         self.paid_copies.lock().clear();
         let further = std::mem::take(&mut *self.further.lock());
-        self.engine.space.reservations().unpromise(further);
+        self.blocks.reserver().reservations().unpromise(further);
     }
 
     /// Asks for more than the reservation: for references that copies of these blocks add or replace.
@@ -165,7 +165,7 @@ impl Drop for HandleSpace<'_> {
 impl Space for HandleSpace<'_> {
     fn take(&self, root: RootId, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
         let had = into.len();
-        let taken = self.engine.take(root, count, into);
+        let taken = self.blocks.take(root, count, into);
         let blocks = u64::try_from(into.len().saturating_sub(had)).unwrap_or(u64::MAX);
         self.taken_blocks.fetch_add(blocks, Ordering::Relaxed);
         taken
@@ -174,11 +174,11 @@ impl Space for HandleSpace<'_> {
     fn give(&self, root: RootId, unused: &mut Vec<Logical>) {
         let blocks = u64::try_from(unused.len()).unwrap_or(u64::MAX);
         self.taken_blocks.fetch_sub(blocks, Ordering::Relaxed);
-        self.engine.give(root, unused);
+        self.blocks.give(root, unused);
     }
 
     fn sharing(&self, block: &Block) -> Result<Sharing, TreeError> {
-        self.engine.sharing(block)
+        self.blocks.sharing(block)
     }
 
     fn charge_copy(&self, root: RootId, block: &Block, effect: CopyEffect) -> Result<(), TreeError> {
@@ -186,27 +186,27 @@ impl Space for HandleSpace<'_> {
     }
 
     fn sharing_gate(&self) -> &Mutex<()> {
-        self.engine.sharing_gate()
+        self.blocks.sharing_gate()
     }
 
     fn sharing_holds(&self, logical: Logical, known: &Sharing) -> bool {
-        self.engine.sharing_holds(logical, known)
+        self.blocks.sharing_holds(logical, known)
     }
 
     fn block_created(&self, root: RootId, block: &Block, first_key: &Key) {
-        self.engine.block_created(root, block, first_key);
+        self.blocks.block_created(root, block, first_key);
     }
 
     fn block_dropped(&self, root: RootId, block: &Block, last: bool) -> bool {
-        self.engine.block_dropped(root, block, last)
+        self.blocks.block_dropped(root, block, last)
     }
 
     fn share_children(&self, root: RootId, block: &Block, references: ChildReferences, add: bool) {
-        self.engine.share_children(root, block, references, add);
+        self.blocks.share_children(root, block, references, add);
     }
 
     fn set_full_back_references(&self, block: &Block) {
-        self.engine.set_full_back_references(block);
+        self.blocks.set_full_back_references(block);
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("handle_space");
         let engine = write(&new_image(&scratch, &[])).unwrap();
-        let space = HandleSpace::new(&engine, Some(Draw::Nothing), Charge::default());
+        let space = HandleSpace::new(engine.core().block_space(), Some(Draw::Nothing), Charge::default());
         let mut blocks = Vec::new();
         space.take(RootId::FS_TREE, 5, &mut blocks).unwrap();
         assert_eq!((blocks.len(), space.taken_blocks()), (5, 5));
@@ -238,15 +238,15 @@ mod tests {
         let key = Key::MIN;
         space.charge_snapshot(&tree, &[key]).unwrap();
         space.charge_copies_at(&tree, &[key, key]).unwrap();
-        assert_eq!(space.further(), engine.space.reservations().promised_changes());
+        assert_eq!(space.further(), engine.core().space().reservations().promised_changes());
         assert_ne!(space.further(), Charge::default());
         space.leave(Charge::leaves(3));
         assert_eq!(space.left(), Charge::leaves(3));
         space.give_back_promise();
-        assert_eq!(engine.space.reservations().promised_changes(), Charge::default());
+        assert_eq!(engine.core().space().reservations().promised_changes(), Charge::default());
         space.charge_copies_at(&tree, &[key]).unwrap();
         drop(space);
-        assert_eq!(engine.space.reservations().promised_changes(), Charge::default());
+        assert_eq!(engine.core().space().reservations().promised_changes(), Charge::default());
     }
 
     #[test]
@@ -259,10 +259,10 @@ mod tests {
         let keys = (1000..1744).map(|number| Key::new(ObjectId(number), ItemType::INODE_ITEM, 0));
         let edits: Vec<Edit<'_>> = keys.map(|key| Edit::new(key, Change::Insert(&[0; 160]))).collect();
         handle.edit(&tree, &edits).unwrap();
-        let node = engine.forest.trees().block(&WantedBlock::root(tree.root())).unwrap();
+        let node = engine.core().trees().store().block(&WantedBlock::root(tree.root())).unwrap();
         let children = u64::try_from(node.len()).unwrap();
         assert!(children > 1);
-        let space = HandleSpace::new(&engine, Some(Draw::Nothing), Charge::default());
+        let space = HandleSpace::new(engine.core().block_space(), Some(Draw::Nothing), Charge::default());
         space.charge_copies(tree.id(), &[(&node, CopyEffect::Added)]).unwrap();
         assert_eq!(space.further().block_references, children);
         space.paid_copies.lock().insert((tree.id(), node.logical()));
@@ -276,10 +276,10 @@ mod tests {
     }
 
     /// Promises blocks until ordinary changes find no room.
-    fn take_ordinary_room(engine: &Engine) {
+    fn take_ordinary_room(engine: &crate::Engine) {
         let blocks = |blocks| Charge { blocks, ..Charge::default() };
         for shift in (0..20).rev() {
-            while engine.try_changes(blocks(1 << shift), Draw::Margin) {}
+            while engine.core().reserver().try_changes(blocks(1 << shift), Draw::Margin) {}
         }
     }
 
@@ -290,14 +290,17 @@ mod tests {
         let scratch = Scratch::new("measured_reserve");
         let engine = write(&new_image(&scratch, &[])).unwrap();
         let (tree, keys) = (engine.tree(RootId::FS_TREE).unwrap(), [Key::MIN]);
-        let counted = engine.copies_of_leaves(1);
-        let space = HandleSpace::new(&engine, Some(Draw::Reserve), Charge::default());
+        let counted = engine.core().queues().copies_of_leaves(1);
+        let space = HandleSpace::new(engine.core().block_space(), Some(Draw::Reserve), Charge::default());
         space.charge_copies_at(&tree, &keys).unwrap();
         assert_eq!(space.further(), counted, "there is ordinary room");
         space.give_back_promise();
         take_ordinary_room(&engine);
-        assert!(engine.try_changes(counted, Draw::Reserve), "the reserve has room for the count");
-        engine.space.reservations().unpromise(counted);
+        assert!(
+            engine.core().reserver().try_changes(counted, Draw::Reserve),
+            "the reserve has room for the count"
+        );
+        engine.core().space().reservations().unpromise(counted);
         space.charge_copies_at(&tree, &keys).unwrap();
         assert_eq!(space.further(), Charge::default(), "no other tree shares the leaf");
     }
@@ -308,10 +311,10 @@ mod tests {
         let scratch = Scratch::new("handle_space_refused");
         let engine = write(&new_image(&scratch, &[])).unwrap();
         let promised = Charge::leaves(7);
-        let space = HandleSpace::new(&engine, Some(Draw::Nothing), promised);
+        let space = HandleSpace::new(engine.core().block_space(), Some(Draw::Nothing), promised);
         let refused = space.add(Err(TreeError::NoSpace { root: RootId::FS_TREE, needed_bytes: 4096 }));
         let Err(TreeError::NoSpace { needed_bytes, .. }) = refused else { panic!("{refused:?}") };
-        assert_eq!(needed_bytes, 4096 + engine.space.reservations().price_bytes(promised));
+        assert_eq!(needed_bytes, 4096 + engine.core().space().reservations().price_bytes(promised));
         assert_eq!(space.further(), Charge::default());
     }
 
@@ -320,10 +323,10 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("committer_space");
         let engine = write(&new_image(&scratch, &[])).unwrap();
-        let space = HandleSpace::new(&engine, None, Charge::default());
+        let space = HandleSpace::new(engine.core().block_space(), None, Charge::default());
         let tree = engine.tree(RootId::FS_TREE).unwrap();
         space.charge_copies_at(&tree, &[Key::MIN; 100_000]).unwrap();
         assert_eq!(space.charge_snapshot(&tree, &[Key::MIN]).unwrap(), Charge::default());
-        assert_eq!(engine.space.reservations().promised_changes(), Charge::default());
+        assert_eq!(engine.core().space().reservations().promised_changes(), Charge::default());
     }
 }

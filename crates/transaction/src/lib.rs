@@ -7,13 +7,22 @@
 //! is promised for that), `commit` (how it becomes durable), `drain` (the fixpoint), `extents` (what the
 //! fixpoint is about).
 //!
-//! The files stand in three layers. States know no engine, and have their locks to themselves: `phase` (the
-//! running transaction), `latch`, `troubles`, `chunk_work`, `dead_trees`, `fsync_log/writer`, `pending`,
-//! `waiting_work`, `snapshot_charges`, `block_balance`, `extents/delayed`. `engine` has them all. What works
-//! on several of them imports the engine.
+//! The files stand in four layers.
+//!
+//! 1. States have their fields and locks to themselves: `phase` (the running transaction), `latch`,
+//!    `troubles`, `chunk_work`, `dead_trees`, `fsync_log/writer`, `commit_queues` (with `pending`,
+//!    `waiting_work`, `snapshot_charges`, `extents/delayed`), `freed_space`, `system_trees`,
+//!    `subvolume_numbers`, `block_balance`, `committer`.
+//! 2. Services borrow the states that they work on: `group_loader`, `chunks`, `measuring`, `global_reserve`,
+//!    `promises` (`Reserver`), `block_space`, `shutdown`, `reader`.
+//! 3. `engine_core` has all states, and lends the services. Handles, the commit, the writer of the log and
+//!    the walk over dead trees work on it.
+//! 4. `engine` is what other crates call.
 
 mod asking;
+mod awaited_items;
 mod block_balance;
+mod block_space;
 mod change_kind;
 mod checksums;
 mod chunk_items;
@@ -21,30 +30,37 @@ mod chunk_work;
 mod chunks;
 mod commit;
 mod commit_price;
+mod commit_queues;
+mod committer;
+mod committing_thread;
 #[cfg(test)]
 mod copy_tests;
+mod data_extent;
 mod dead_leaf;
 mod dead_trees;
 mod drain;
 mod editor;
 mod engine;
+mod engine_core;
 mod error;
 mod events;
 mod extents;
-mod failed_commit;
+mod free_space_records;
 mod free_space_tree;
+mod freed_space;
 mod fsync_log;
 mod global_reserve;
+mod group_loader;
 mod handle;
 mod handle_space;
 mod latch;
-mod leases;
 mod log_roots;
 mod measuring;
 mod metrics;
 mod open;
 #[cfg(test)]
 mod opening_tests;
+mod options;
 mod own_moves;
 mod participant;
 mod pending;
@@ -52,32 +68,39 @@ mod phase;
 mod promises;
 mod quotas;
 mod read_only;
-mod readers;
-mod report;
+mod reader;
 mod reservation;
+mod sealing;
+mod shutdown;
 mod snapshot_charges;
 mod snapshots;
-mod space_service;
+mod subvolume_numbers;
+mod system_trees;
 mod tree_deletion;
 mod troubles;
 mod unpublished;
 mod unwinding;
 mod uuids;
-mod waiting;
 mod waiting_work;
 
+pub use awaited_items::AwaitedItems;
 pub use change_kind::ChangeKind;
-pub use engine::{Disabled, Engine, EngineOptions, Rescue};
+pub use data_extent::DataExtent;
+pub use dead_trees::DeadTrees;
+pub use engine::Engine;
 pub use error::{EngineError, METADATA, ReadOnlyReason};
 pub use events::{COMMIT_EVENTS, LATCH_EVENTS};
 pub use fsync_log::{LogEdit, LogError, LogTicket, NoLog};
-pub use handle::{DataExtent, Handle};
+pub use handle::Handle;
 pub use log_roots::{FsyncLog, SubvolumeLog};
+pub use options::{Disabled, EngineOptions, Rescue};
 pub use participant::Participant;
 pub use promises::DataPromise;
+pub use reader::TransactionReader;
 pub use reservation::{Reservation, SUBVOLUME_DELETION_LEAVES};
 pub use snapshots::{AfterSnapshot, PromisedSnapshot, SnapshotRequest};
-pub use troubles::FailedCommit;
+pub use troubles::{FailedCommit, Troubles};
 pub use vlinder_space::{
-    Charge, ChunkShare, DeviceReport, Draw, KindReport, PromisedData, Purpose, SpaceReport, Ticket,
+    Charge, ChunkShare, DeviceReport, Draw, KindReport, PromisedData, Purpose, Reservations, SpaceReport,
+    Ticket,
 };

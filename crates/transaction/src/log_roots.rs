@@ -18,11 +18,12 @@ use vlinder_format::root_item::RootItem;
 use vlinder_format::{Block, Damage, Fault, Generation, ItemType, Key, Logical, ObjectId, Place, RootId};
 use vlinder_tree::{Readahead, Root, RootPointer, WantedBlock};
 
-use crate::engine::Engine;
-use crate::{DataExtent, EngineError, Handle, ReadOnlyReason};
+use crate::commit_queues::CommitQueues;
+use crate::engine_core::EngineCore;
+use crate::{DataExtent, EngineError, ReadOnlyReason};
 use vlinder_forest::OpenTree;
-use vlinder_space::Purpose;
 use vlinder_space::TakenPlace;
+use vlinder_space::{Pins, Purpose};
 
 /// The log of one subvolume.
 pub struct SubvolumeLog {
@@ -47,30 +48,40 @@ impl FsyncLog {
     pub fn is_new(&self, extent: DataExtent) -> bool {
         self.new_extents.get(&extent.logical) == Some(&extent.length)
     }
+
+    /// The log was replayed: extents that came to nothing are pinned, and free once that is durable.
+    pub(crate) fn finish(&self, queues: &CommitQueues, pins: Pins<'_>) -> Result<(), EngineError> {
+        for (logical, length) in &self.new_extents {
+            if queues.delayed().head(*logical).is_none() {
+                pins.pin_reserved(*logical, *length).map_err(|fault| Damage::new(fault, Place::default()))?;
+            }
+        }
+        Ok(())
+    }
 }
 
-impl Engine {
+impl FsyncLog {
     /// Takes up the log that the superblock names, after which changes may be made: all in the one
-    /// transaction of the handle that replays it ([`Handle::finish_log`]). None where there is no log, or
-    /// where the file system cannot be changed for another reason. Logs of subvolumes that were deleted count
-    /// for nothing.
+    /// transaction of the handle that replays it
+    /// ([`Handle::finish_log`](crate::Handle::finish_log)). None where there is no log, or where the file
+    /// system cannot be changed for another reason. Logs of subvolumes that were deleted count for nothing.
     ///
     /// # Errors
     /// Damage of the log, or a place of it that is not free; the engine takes no changes then.
-    pub fn take_up_log(&self) -> Result<Option<FsyncLog>, EngineError> {
-        if self.read_only_reason() != Some(ReadOnlyReason::Log) || self.options.leave_log.is_some() {
+    pub(crate) fn take_up(core: &EngineCore) -> Result<Option<FsyncLog>, EngineError> {
+        if core.latch().reason() != Some(ReadOnlyReason::Log) || core.options().leave_log.is_some() {
             return Ok(None);
         }
-        let superblock = self.superblock();
+        let superblock = core.superblock().clone();
         // A log is one generation ahead of the commit that it goes on from.
         let generation = superblock.generation.next();
         let pointer =
             RootPointer { logical: superblock.log_root, generation, level: superblock.log_root_level };
         let roots = Root::new(RootId::TREE_LOG, pointer, Generation(0));
-        let mut adoption = Adoption { engine: self, generation, log: FsyncLog::default() };
+        let mut adoption = Adoption { core, generation, log: FsyncLog::default() };
         adoption.pin_tree(&roots, |_, _| Ok(()))?;
         let first = Key::new(ObjectId(RootId::TREE_LOG.0), ItemType::ROOT_ITEM, 0);
-        let mut cursor = self.forest.trees().cursor(&roots, &first, Readahead::None)?;
+        let mut cursor = core.trees().store().cursor(&roots, &first, Readahead::None)?;
         while let Some((key, data)) = cursor.item()
             && key.objectid == first.objectid
             && key.item_type == ItemType::ROOT_ITEM
@@ -84,7 +95,7 @@ impl Engine {
             let pointer =
                 RootPointer { logical: item.address, generation: item.generation, level: item.level };
             let root = Root::new(RootId::TREE_LOG, pointer, Generation(0));
-            match self.tree(id) {
+            match core.tree(id) {
                 Ok(tree) if !tree.item().is_deleted() => {
                     adoption.pin_tree(&root, Adoption::reserve_extents)?;
                     adoption.log.subvolumes.push(SubvolumeLog { tree, log: root });
@@ -97,15 +108,15 @@ impl Engine {
         }
         let mut log = adoption.log;
         log.subvolumes.reverse();
-        self.find_deleted_trees()?;
-        self.latch.open();
+        core.dead_trees().find(core.trees(), core.space().reservations())?;
+        core.latch().open();
         Ok(Some(log))
     }
 }
 
 /// A log that is being taken up.
 struct Adoption<'a> {
-    engine: &'a Engine,
+    core: &'a EngineCore,
     /// Of all its blocks.
     generation: Generation,
     log: FsyncLog,
@@ -127,7 +138,7 @@ impl Adoption<'_> {
                 return Err(Damage::new(fault, place).into());
             }
             self.pin_block(wanted.logical, place)?;
-            let block = self.engine.forest.trees().block(&wanted)?;
+            let block = self.core.trees().store().block(&wanted)?;
             if block.is_leaf() {
                 each_leaf(self, &block)?;
             } else {
@@ -140,11 +151,11 @@ impl Adoption<'_> {
 
     /// Pins one block.
     fn pin_block(&self, logical: Logical, place: Place) -> Result<(), EngineError> {
-        let length = u64::from(self.engine.node_size());
+        let length = u64::from(self.core.trees().node_size());
         self.take(Purpose::Metadata, logical, length, place)?;
         Ok(self
-            .engine
-            .space
+            .core
+            .space()
             .pins()
             .pin_reserved(logical, length)
             .map_err(|fault| Damage::new(fault, place))?)
@@ -168,7 +179,7 @@ impl Adoption<'_> {
             let (start, length) = (range.address, range.disk_bytes);
             let stored = Key::new(ObjectId(start.0), ItemType::EXTENT_ITEM, length);
             let is_known = self.log.new_extents.get(&start) == Some(&length)
-                || self.engine.forest.trees().get(self.engine.fixed.extent.root(), &stored)?.is_some();
+                || self.core.trees().store().get(self.core.trees().fixed().extent.root(), &stored)?.is_some();
             if !is_known {
                 self.take(Purpose::Data, start, length, place)?;
                 self.log.new_extents.insert(start, length);
@@ -179,9 +190,9 @@ impl Adoption<'_> {
 
     fn take(&self, purpose: Purpose, start: Logical, length: u64, place: Place) -> Result<(), EngineError> {
         loop {
-            match self.engine.space.take_place(purpose, start, length) {
+            match self.core.space().take_place(purpose, start, length) {
                 TakenPlace::Done => return Ok(()),
-                TakenPlace::Load(group) => self.engine.load_group(group)?,
+                TakenPlace::Load(group) => self.core.group_loader().load(group)?,
                 TakenPlace::Wait => {}
                 TakenPlace::NotFree => {
                     let fault: Fault = LogFault::InUse { start, length }.into();
@@ -189,26 +200,5 @@ impl Adoption<'_> {
                 }
             }
         }
-    }
-}
-
-impl Handle<'_> {
-    /// A log was replayed with this handle: the commit that ends its transaction ends the log, too. Extents
-    /// that came to nothing are free from then on.
-    ///
-    /// # Errors
-    /// Never, unless the accounts of space are wrong.
-    pub fn finish_log(&mut self, log: &FsyncLog) -> Result<(), EngineError> {
-        for (logical, length) in &log.new_extents {
-            if self.engine.delayed.lock().head(*logical).is_none() {
-                self.engine
-                    .space
-                    .pins()
-                    .pin_reserved(*logical, *length)
-                    .map_err(|fault| Damage::new(fault, Place::default()))?;
-            }
-        }
-        self.mark_changed();
-        Ok(())
     }
 }

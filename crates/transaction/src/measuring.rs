@@ -9,11 +9,14 @@ use vlinder_format::{Block, Generation, ItemType, Key, Logical, ObjectId, RootId
 use vlinder_tree::{CopyEffect, MaybeShared, Measured, Precision, Root, Touch, TreeError};
 
 use crate::EngineError;
-use crate::engine::Engine;
+use crate::commit_queues::CommitQueues;
 use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
 use crate::extents::leaf_extents::data_extents;
+use crate::phase::RunningTransaction;
+use crate::system_trees::SystemTrees;
+use crate::waiting_work::MeasuredChanges;
 use vlinder_forest::OpenTree;
-use vlinder_space::Charge;
+use vlinder_space::{Charge, SpaceManager};
 
 /// What changes at places of one tree take, as the tree was when it was measured.
 #[derive(Debug, Default)]
@@ -45,25 +48,32 @@ pub(crate) const NO_GENERATION: Generation = Generation(u64::MAX);
 /// Measures in the trees of the running transaction.
 #[derive(Clone, Copy)]
 pub(crate) struct Measuring<'a> {
-    engine: &'a Engine,
+    trees: &'a SystemTrees,
+    queues: &'a CommitQueues,
+    space: &'a SpaceManager,
+    running: &'a RunningTransaction,
 }
 
 impl<'a> Measuring<'a> {
-    pub(crate) fn of(engine: &'a Engine) -> Self {
-        Self { engine }
+    pub(crate) fn new(
+        trees: &'a SystemTrees,
+        queues: &'a CommitQueues,
+        space: &'a SpaceManager,
+        running: &'a RunningTransaction,
+    ) -> Self {
+        Self { trees, queues, space, running }
     }
 
     /// Extents whose references wait for the commit, or items, whichever are more.
     fn waiting_pieces(&self) -> usize {
-        self.engine
-            .delayed
-            .lock()
+        self.queues
+            .delayed()
             .len()
-            .max(usize::try_from(self.engine.pending.entries()).unwrap_or(usize::MAX))
+            .max(usize::try_from(self.queues.pending().entries()).unwrap_or(usize::MAX))
     }
 
     /// Whether what waits is little enough to be looked at.
-    pub(crate) fn is_possible(&self) -> bool {
+    fn is_possible(&self) -> bool {
         self.waiting_pieces() <= MAX_MEASURED
     }
 
@@ -74,16 +84,37 @@ impl<'a> Measuring<'a> {
         self.waiting_pieces().saturating_add(further) <= MAX_PROMISED_BY_MEASURE
     }
 
+    /// Measures in the trees as they stand what the next commit has to do. False where that can't be read, or
+    /// is too much to be looked at.
+    pub(crate) fn measure_waiting(&self) -> bool {
+        if !self.is_possible() {
+            return false;
+        }
+        let queues = self.queues;
+        let number = queues.work().begin_measuring();
+        let (generation, grown) = (self.running.generation(), queues.grown());
+        match self.waiting() {
+            Ok(changes) => {
+                queues.end_measuring(MeasuredChanges { number, generation, grown, changes });
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "what waits for the commit could not be measured");
+                false
+            }
+        }
+    }
+
     /// What the next commit has to do.
-    pub(crate) fn waiting(&self) -> Result<Charge, EngineError> {
+    fn waiting(&self) -> Result<Charge, EngineError> {
         let (mut extents, waiting) = {
-            let delayed = self.engine.delayed.lock();
+            let delayed = self.queues.delayed();
             (delayed.touched_data(), delayed.charge())
         };
-        let mut charge = self.engine.snapshots.charge() + waiting.of_blocks();
-        for id in self.engine.pending.trees() {
-            let tree = self.engine.tree(id)?;
-            let touches = self.engine.pending.touches(id);
+        let mut charge = self.queues.snapshots().charge() + waiting.of_blocks();
+        for id in self.queues.pending().trees() {
+            let tree = self.trees.tree(id, self.space.reservations())?;
+            let touches = self.queues.pending().touches(id);
             let copies = self.touches(id, tree.root(), &touches)?;
             charge += copies.charge;
             extents.extend(copies.extents);
@@ -108,14 +139,9 @@ impl<'a> Measuring<'a> {
         root: &Arc<Root>,
         touches: &[Touch],
     ) -> Result<MeasuredTouches, TreeError> {
-        let (generation, last_snapshot) = (self.engine.generation(), root.last_snapshot());
-        let measured = self.engine.forest.trees().measure(
-            root,
-            generation,
-            last_snapshot,
-            touches,
-            Precision::Leaves,
-        )?;
+        let (generation, last_snapshot) = (self.running.generation(), root.last_snapshot());
+        let measured =
+            self.trees.store().measure(root, generation, last_snapshot, touches, Precision::Leaves)?;
         let mut found = MeasuredTouches {
             charge: Charge { blocks: measured.blocks(), ..Charge::default() },
             ..MeasuredTouches::default()
@@ -124,7 +150,7 @@ impl<'a> Measuring<'a> {
         for MaybeShared { block, parent } in &measured.shared {
             let inherited =
                 parent.is_some_and(|parent| effects.get(parent) == Some(&Some(CopyEffect::Added)));
-            let effect = self.engine.sharing_at(block.logical(), id)?.effect_of_copy(inherited);
+            let effect = self.trees.sharing_at(block.logical(), id, self.queues)?.effect_of_copy(inherited);
             effects.push(effect);
             if let Some(effect) = effect {
                 found.charge += references_of(block, effect, &mut found.extents);
@@ -145,9 +171,9 @@ impl<'a> Measuring<'a> {
             }
             same
         });
-        let generation = self.engine.generation();
+        let generation = self.running.generation();
         let measure = |root: &Arc<Root>, places: &[Touch], precision| {
-            self.engine.forest.trees().measure(root, generation, Generation(0), places, precision)
+            self.trees.store().measure(root, generation, Generation(0), places, precision)
         };
         let places = extents.iter().map(|extent| touch_extent(extent, extent.growth_bytes));
         let places: Vec<Touch> = places.collect();
@@ -155,15 +181,15 @@ impl<'a> Measuring<'a> {
         let mut add = |measured: Measured| {
             charge += Charge { blocks: measured.blocks(), returned: measured.copies, ..Charge::default() };
         };
-        add(measure(self.engine.fixed.extent.root(), &places, Precision::Leaves)?);
+        add(measure(self.trees.fixed().extent.root(), &places, Precision::Leaves)?);
         extents.retain(|extent| extent.moves_space);
-        if let Some(free_space) = &self.engine.fixed.free_space {
+        if let Some(free_space) = &self.trees.fixed().free_space {
             let places = extents.iter().map(|extent| touch_extent(extent, MAX_SPACE_ITEM_BYTES));
             let places: Vec<Touch> = places.collect();
             add(measure(free_space.root(), &places, Precision::Leaves)?);
         }
         let checksums: Vec<Touch> = extents.iter().map(touch_checksums).collect();
-        add(measure(self.engine.fixed.checksum.root(), &checksums, Precision::Leaves)?);
+        add(measure(self.trees.fixed().checksum.root(), &checksums, Precision::Leaves)?);
         Ok(charge)
     }
 

@@ -1,6 +1,6 @@
 //! What the mechanisms of this crate count.
 
-use vlinder_base::metrics::{Counter, Gauge, Histogram, Registry, Unit};
+use vlinder_base::metrics::{Counter, Histogram, Registry, Unit};
 use vlinder_base::sync::Arc;
 
 use crate::change_kind::MostUsed;
@@ -9,6 +9,22 @@ use crate::change_kind::MostUsed;
 pub(crate) struct Conversions {
     pub(crate) to_bitmaps: Arc<Counter>,
     pub(crate) to_extents: Arc<Counter>,
+}
+
+impl Conversions {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let count = |name, help| registry.counter(name, help, Unit::Count);
+        Self {
+            to_bitmaps: count(
+                "free_space_tree.to_bitmaps",
+                "block groups whose free space came to be kept as bitmaps",
+            ),
+            to_extents: count(
+                "free_space_tree.to_extents",
+                "block groups whose free space came to be kept as extents again",
+            ),
+        }
+    }
 }
 
 /// Counters and histograms of the commit.
@@ -22,13 +38,8 @@ pub(crate) struct EngineMetrics {
     pub(crate) group_writes: Arc<Counter>,
     pub(crate) heads_run: Arc<Counter>,
     pub(crate) blocks_written: Arc<Counter>,
-    pub(crate) chunks_made: Arc<Counter>,
-    pub(crate) chunks_removed: Arc<Counter>,
-    pub(crate) waiting_measured: Arc<Counter>,
     pub(crate) most_used: MostUsed,
     pub(crate) broken_promises: Arc<Counter>,
-    pub(crate) lease_held_bytes: Arc<Gauge>,
-    pub(crate) free_space_conversions: Conversions,
 }
 
 impl EngineMetrics {
@@ -51,32 +62,11 @@ impl EngineMetrics {
             group_writes: count("block_groups.item_writes", "times that a block group item was written"),
             heads_run: count("delayed_references.heads_run", "extents whose pending references were written"),
             blocks_written: count("transaction.blocks_written", "tree blocks written by commits"),
-            chunks_made: count("chunks.made", "chunks allocated"),
-            chunks_removed: count("chunks.removed", "empty chunks removed"),
             most_used: MostUsed::new(registry),
             broken_promises: count(
                 "space.broken_promises",
                 "times that there was less room than what waits for the commit may take: a mistake of this program",
             ),
-            waiting_measured: count(
-                "space.waiting_measured",
-                "times that space was short, and what waits for the commit was measured in the trees",
-            ),
-            lease_held_bytes: registry.gauge(
-                "commit.lease_held_bytes",
-                "freed bytes that leases on committed states keep from being taken",
-                Unit::Bytes,
-            ),
-            free_space_conversions: Conversions {
-                to_bitmaps: count(
-                    "free_space_tree.to_bitmaps",
-                    "block groups whose free space came to be kept as bitmaps",
-                ),
-                to_extents: count(
-                    "free_space_tree.to_extents",
-                    "block groups whose free space came to be kept as extents again",
-                ),
-            },
         }
     }
 }

@@ -2,210 +2,99 @@
 
 use std::cell::RefCell;
 
-use vlinder_base::sync::{Arc, Mutex};
-use vlinder_format::block_group::BlockGroupItem;
+use vlinder_base::sync::Arc;
 use vlinder_format::device::DeviceItem;
 use vlinder_format::device_statistics::DeviceStatistics;
-use vlinder_format::features::CompatReadOnlyFeatures;
+use vlinder_format::features::{CompatReadOnlyFeatures, IncompatFeatures};
 use vlinder_format::superblock::Superblock;
-use vlinder_format::{Damage, DeviceId, ItemType, Key, ObjectId, RootId, Uuid};
+use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId, Uuid};
 use vlinder_tree::bootstrap::{Bootstrap, ChunkReading, bootstrap};
-use vlinder_tree::{Leases, Readahead, Root, TreeMetrics, Trees, WantedBlock};
+use vlinder_tree::{Readahead, Root, TreeIdentity, TreeMetrics, Trees, WantedBlock};
 use vlinder_volume::{Opened, Volume, VolumeError};
 
 use crate::EngineError;
-use crate::block_balance::BlockBalance;
-use crate::chunk_work::ChunkWork;
-use crate::dead_trees::DeadTrees;
-use crate::engine::{Engine, EngineOptions, FixedTrees, Rescue, checksum_geometry};
-use crate::extents::delayed::DelayedReferences;
-use crate::fsync_log::LogWriter;
-use crate::latch::Latch;
-use crate::metrics::EngineMetrics;
-use crate::pending::PendingItems;
-use crate::phase::RunningTransaction;
+use crate::engine_core::{EngineCore, OpenedState};
+use crate::metrics::Conversions;
+use crate::options::{EngineOptions, Rescue};
 use crate::read_only::{
     reason_in_chunks, reason_in_devices, reason_in_log, reason_in_superblock, reason_in_trees,
 };
-use crate::snapshot_charges::SnapshotCharges;
-use crate::troubles::Troubles;
-use crate::waiting_work::WaitingWork;
+use crate::system_trees::{FixedTrees, SystemTrees, checksum_geometry};
 use vlinder_forest::{Forest, ForestError, OpenTree};
-use vlinder_space::Group;
-use vlinder_space::GroupRange;
-use vlinder_space::SpaceManager;
 
-impl Engine {
-    /// Opens the file system of a volume.
-    ///
-    /// What vlinder cannot keep right when it writes opens for reading, with the reason
-    /// ([`Engine::read_only_reason`]).
-    ///
-    /// # Errors
-    /// [`EngineError::UnknownFeatures`]; damage or device errors on the way to the trees that everything
-    /// needs.
-    pub fn open(opened: Opened, options: EngineOptions) -> Result<Arc<Self>, EngineError> {
-        let Opened { volume, superblock, .. } = opened;
-        refuse_unknown_features(&superblock)?;
-        let volume = Arc::new(volume);
-        let mut reason = reason_in_superblock(&superblock, &volume, &options);
-        let reading = chunk_reading(&volume, &options);
-        let keeps_log = superblock.has_log() && options.leave_log.is_some();
-        let Bootstrap { trees, blocks, chunk_tree, root_tree } = bootstrap(
-            &volume,
-            &superblock,
-            // Linux asks the same: a log that is replayed for a reader may meet flags that forbid writing.
-            reason.is_none() && !keeps_log && !volume.keeps_writes_in_memory(),
-            options.cache_bytes,
-            TreeMetrics::new(&options.registry),
-            options.rescue.leniency,
-            reading,
-        )?;
-        reason = reason.or_else(|| reason_in_chunks(&volume));
-        let forest = Forest::new(Arc::clone(&trees), Arc::clone(&root_tree));
-        let (may_be_bad, salvages) = (options.rescue.ignores_bad_roots, options.rescue.leniency.salvages);
-        let fixed = open_fixed_trees(&forest, &superblock, may_be_bad)?;
-        if reason.is_none() {
-            reason = reason_in_trees(&trees, &root_tree, &fixed, volume.keeps_writes_in_memory())?;
-        }
-        let device_items =
-            read_devices(&trees, &chunk_tree, &superblock, &volume).or_else(forgiven(salvages))?;
-        let rest =
-            || reason_in_devices(&device_items, &volume).or_else(|| reason_in_log(&superblock, &options));
-        reason = reason.or_else(rest);
-        let chunk_tree_uuid = trees_chunk_uuid(&trees, &chunk_tree).or_else(forgiven(may_be_bad))?;
-        let registry = Arc::clone(&options.registry);
-        let next_subvolume = next_subvolume(&trees, &root_tree).or_else(forgiven(may_be_bad))?;
-        let engine = Arc::new(Self {
-            space: SpaceManager::new(volume.geometry().node_size),
-            delayed: Mutex::new(DelayedReferences::new(checksum_geometry(&volume))),
-            chunks: ChunkWork::new(Arc::clone(&volume), chunk_tree_uuid),
-            volume,
-            log: LogWriter::new(Arc::clone(&blocks) as _, options.cache_bytes, &registry),
-            blocks,
-            metrics: EngineMetrics::new(&registry),
-            running: RunningTransaction::after(superblock.generation),
-            superblock: Mutex::new(superblock),
-            device_items: Mutex::new(device_items),
-            chunk_tree,
-            forest,
-            fixed,
-            sharing_gate: Mutex::new(()),
-            pending: PendingItems::new(&registry),
-            snapshots: SnapshotCharges::default(),
-            dead_trees: DeadTrees::default(),
-            leases: Leases::new(&registry),
-            releasing: Mutex::new(()),
-            block_balance: BlockBalance::default(),
-            committer: Mutex::default(),
-            troubles: Troubles::default(),
-            latch: Latch::new(reason),
-            participants: Mutex::default(),
-            next_subvolume: Mutex::new(next_subvolume),
-            waiting: WaitingWork::default(),
-            has_groups: Mutex::new(false),
-            options,
-        });
-        engine.load(reading, may_be_bad)?;
-        if engine.read_only_reason().is_none() {
-            engine.find_deleted_trees()?;
-        }
-        Ok(engine)
+/// Opens the file system of a volume.
+///
+/// # Errors
+/// As [`Engine::open`](crate::Engine::open).
+pub(crate) fn open_core(opened: Opened, options: EngineOptions) -> Result<EngineCore, EngineError> {
+    let Opened { volume, superblock, .. } = opened;
+    refuse_unknown_features(&superblock)?;
+    let volume = Arc::new(volume);
+    let mut reason = reason_in_superblock(&superblock, &volume, &options);
+    let reading = chunk_reading(&volume, &options);
+    let keeps_log = superblock.has_log() && options.leave_log.is_some();
+    let Bootstrap { trees, blocks, chunk_tree, root_tree } = bootstrap(
+        &volume,
+        &superblock,
+        // Linux asks the same: a log that is replayed for a reader may meet flags that forbid writing.
+        reason.is_none() && !keeps_log && !volume.keeps_writes_in_memory(),
+        options.cache_bytes,
+        TreeMetrics::new(&options.registry),
+        options.rescue.leniency,
+        reading,
+    )?;
+    reason = reason.or_else(|| reason_in_chunks(&volume));
+    let forest = Forest::new(Arc::clone(&trees), Arc::clone(&root_tree));
+    let (may_be_bad, salvages) = (options.rescue.ignores_bad_roots, options.rescue.leniency.salvages);
+    let fixed = open_fixed_trees(&forest, &superblock, may_be_bad)?;
+    if reason.is_none() {
+        reason = reason_in_trees(&trees, &root_tree, &fixed, volume.keeps_writes_in_memory())?;
     }
-
-    /// Reads what is counted: errors of devices, and space in use, if the chunks are known.
-    fn load(&self, reading: ChunkReading, may_be_bad: bool) -> Result<(), EngineError> {
-        self.load_statistics().or_else(forgiven(may_be_bad))?;
-        if reading == ChunkReading::AsNeeded {
-            // A root that can't be read is told of at once, as Linux does.
-            self.forest.trees().block(&WantedBlock::root(self.fixed.groups.root()))?;
-            return Ok(());
-        }
-        self.load_space().or_else(forgiven(may_be_bad))?;
-        *self.has_groups.lock() = true;
-        Ok(())
+    let device_items = read_devices(&trees, &chunk_tree, &superblock, &volume).or_else(forgiven(salvages))?;
+    let rest = || reason_in_devices(&device_items, &volume).or_else(|| reason_in_log(&superblock, &options));
+    reason = reason.or_else(rest);
+    let chunk_tree_uuid = trees_chunk_uuid(&trees, &chunk_tree).or_else(forgiven(may_be_bad))?;
+    let highest = highest_subvolume(&trees, &root_tree).or_else(forgiven(may_be_bad))?;
+    let identity = TreeIdentity { fsid: superblock.tree_block_uuid(), chunk_tree_uuid };
+    let is_skinny = superblock.incompat.has(IncompatFeatures::SKINNY_METADATA);
+    let geometry = checksum_geometry(&volume);
+    let conversions = Conversions::new(&options.registry);
+    let trees = SystemTrees::new(forest, chunk_tree, fixed, identity, geometry, is_skinny, conversions);
+    let state = OpenedState { volume, blocks, superblock, trees, device_items, reason, highest };
+    let core = EngineCore::new(state, options);
+    load(&core, reading, may_be_bad)?;
+    if core.latch().reason().is_none() {
+        core.dead_trees().find(core.trees(), core.space().reservations())?;
     }
+    Ok(core)
+}
 
-    /// Reads how much of each chunk is used, and with that all chunks, unless that was done. Who only reads
-    /// files does without.
-    pub(crate) fn load_space(&self) -> Result<(), EngineError> {
-        let mut has_groups = self.has_groups.lock();
-        if *has_groups {
-            return Ok(());
-        }
-        self.volume.load_chunks()?;
-        let loaded = self.load_groups();
-        self.size_global_reserve();
-        loaded?;
-        *has_groups = true;
-        Ok(())
+/// Reads what is counted: errors of devices, and space in use, if the chunks are known.
+fn load(core: &EngineCore, reading: ChunkReading, may_be_bad: bool) -> Result<(), EngineError> {
+    load_statistics(core).or_else(forgiven(may_be_bad))?;
+    if reading == ChunkReading::AsNeeded {
+        // A root that can't be read is told of at once, as Linux does.
+        core.trees().store().block(&WantedBlock::root(core.trees().fixed().groups.root()))?;
+        return Ok(());
     }
+    core.load_space(forgiven(may_be_bad))
+}
 
-    /// Reads every group's item. Without all of them the bytes in use cannot be counted, so nothing may be
-    /// written.
-    fn load_groups(&self) -> Result<(), EngineError> {
-        let root = self.fixed.groups.root();
-        // A tree of their own is walked; among all extents each is looked for.
-        let mut walk = match self.fixed.groups.id() {
-            RootId::BLOCK_GROUP_TREE => {
-                Some(self.forest.trees().cursor(root, &Key::MIN, Readahead::Forward(16))?)
-            }
-            _ => None,
+/// Reads the devices' error counters.
+fn load_statistics(core: &EngineCore) -> Result<(), EngineError> {
+    for member in core.volume().members() {
+        let Some(found) = core
+            .trees()
+            .store()
+            .get(core.trees().fixed().device.root(), &DeviceStatistics::key(member.id))?
+        else {
+            continue;
         };
-        for chunk in self.volume.chunks().snapshot() {
-            let range = GroupRange { start: chunk.logical, length: chunk.chunk.length };
-            let key = BlockGroupItem::key(range.start, range.length);
-            let found = match &mut walk {
-                Some(cursor) => {
-                    while cursor.key().is_some_and(|at| at < key) {
-                        if !cursor.advance_in_leaf() {
-                            cursor.seek(&key)?;
-                        }
-                    }
-                    cursor.position().filter(|position| position.key() == key).cloned()
-                }
-                None => self.forest.trees().get(root, &key)?,
-            };
-            let Some(found) = found else {
-                self.latch.note_missing_group(range.start);
-                continue;
-            };
-            let item = BlockGroupItem::decode(found.data())
-                .map_err(|fault| Damage::new(fault, found.place(self.fixed.groups.id())))?;
-            let excluded = self
-                .chunks
-                .excluded(range.start)
-                .iter()
-                .map(|hole| hole.end.0.saturating_sub(hole.start.0))
-                .sum();
-            let closed = !chunk.profile.is_writable() && !self.volume.keeps_writes_in_memory();
-            self.space.add_group(Group::existing(range, item.flags, item.used, excluded, closed));
+        if let Ok((statistics, _)) = DeviceStatistics::decode(found.data()) {
+            member.load_statistics(&statistics);
         }
-        Ok(())
     }
-
-    /// The devices that the file system has and nobody gave.
-    #[must_use]
-    pub fn missing_devices(&self) -> Vec<DeviceId> {
-        let items = self.device_items.lock();
-        let missing = items.iter().filter(|item| self.volume.member(item.device).is_none());
-        missing.map(|item| item.device).collect()
-    }
-
-    /// Reads the devices' error counters.
-    fn load_statistics(&self) -> Result<(), EngineError> {
-        for member in self.volume.members() {
-            let Some(found) =
-                self.forest.trees().get(self.fixed.device.root(), &DeviceStatistics::key(member.id))?
-            else {
-                continue;
-            };
-            if let Ok((statistics, _)) = DeviceStatistics::decode(found.data()) {
-                member.load_statistics(&statistics);
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// A reader of what is sound needs no chunk before an address lies in it. What can't be read without a
@@ -337,11 +226,10 @@ fn trees_chunk_uuid(trees: &Trees, chunk_tree: &Arc<Root>) -> Result<Uuid, Engin
     Ok(first.map_or(Uuid::NIL, |position| position.leaf().header().chunk_tree_uuid()))
 }
 
-/// The number after the highest subvolume's.
-fn next_subvolume(trees: &Trees, root_tree: &Arc<Root>) -> Result<u64, EngineError> {
+/// The highest number of a subvolume.
+fn highest_subvolume(trees: &Trees, root_tree: &Arc<Root>) -> Result<u64, EngineError> {
     let last = Key::new(ObjectId::LAST_FREE, ItemType(u8::MAX), u64::MAX);
-    let highest = trees.floor(root_tree, &last)?.map_or(0, |position| position.key().objectid.0);
-    Ok(highest.saturating_add(1).max(ObjectId::FIRST_FREE.0))
+    Ok(trees.floor(root_tree, &last)?.map_or(0, |position| position.key().objectid.0))
 }
 
 #[cfg(test)]
@@ -349,13 +237,14 @@ mod tests {
     use std::path::Path;
 
     use vlinder_device::{FileDevice, OpenOptions};
+    use vlinder_format::block_group::BlockGroupItem;
     use vlinder_format::device_replace::DeviceReplace;
     use vlinder_testkit::{Scratch, require};
     use vlinder_tree::{Change, Edit};
     use vlinder_volume::{Access, SuperblockChoice};
 
     use super::*;
-    use crate::Reservation;
+    use crate::{Engine, Reservation};
     use vlinder_forest::find_root_item;
 
     fn open(image: &Path) -> Arc<Engine> {
@@ -389,7 +278,7 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("replace");
         let image = image(&scratch);
-        let device = |engine: &Engine| Arc::clone(&engine.fixed.device);
+        let device = |engine: &Engine| Arc::clone(&engine.core().trees().fixed().device);
         let finished = DeviceReplace { state: 2, ..DeviceReplace::default() }.encode();
         let put = |item| Edit::new(DeviceReplace::KEY, Change::Put(item));
         assert_eq!(reason_after(&image, device, put(&finished)), "");
@@ -402,16 +291,17 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("backup");
         let image = image(&scratch);
-        let device = |engine: &Engine| Arc::clone(&engine.fixed.device);
+        let device = |engine: &Engine| Arc::clone(&engine.core().trees().fixed().device);
         let replace = DeviceReplace::default().encode();
         reason_after(&image, device, Edit::new(DeviceReplace::KEY, Change::Put(&replace)));
         let engine = open(&image);
-        let superblock = engine.superblock.lock().clone();
+        let superblock = engine.core().superblock().clone();
         let newest = superblock.backup_roots.iter().max_by_key(|backup| backup.tree_root_generation).unwrap();
         assert_eq!(newest.tree_root, superblock.root);
-        let (_, item) = find_root_item(engine.forest.trees(), engine.forest.root_tree(), RootId::FS_TREE)
-            .unwrap()
-            .unwrap();
+        let (_, item) =
+            find_root_item(engine.core().trees().store(), engine.core().trees().root_tree(), RootId::FS_TREE)
+                .unwrap()
+                .unwrap();
         assert_eq!((newest.fs_root, newest.fs_root_generation), (item.address, item.generation));
     }
 
@@ -422,11 +312,11 @@ mod tests {
         let image = image(&scratch);
         {
             let engine = open(&image);
-            let mut item = engine.device_items.lock()[0];
+            let mut item = engine.core().chunks().device_items()[0];
             item.total_bytes += 1 << 30;
             let mut handle = engine.begin(Reservation::items(1)).unwrap();
             let key = DeviceItem::key(item.device);
-            handle.editor.put(&engine.chunk_tree, key, &item.encode()).unwrap();
+            handle.editor_mut().put(engine.core().trees().chunk(), key, &item.encode()).unwrap();
             handle.mark_changed();
             drop(handle);
             engine.commit().unwrap();
@@ -445,13 +335,13 @@ mod tests {
         let image = image(&scratch);
         let group = {
             let engine = open(&image);
-            let chunks = engine.volume.chunks().snapshot();
+            let chunks = engine.core().volume().chunks().snapshot();
             let data = chunks
                 .iter()
                 .find(|chunk| chunk.chunk.flags.has(vlinder_format::chunk::BlockGroupFlags::DATA));
             data.map(|chunk| BlockGroupItem::key(chunk.logical, chunk.chunk.length)).unwrap()
         };
-        let groups = |engine: &Engine| Arc::clone(&engine.fixed.groups);
+        let groups = |engine: &Engine| Arc::clone(&engine.core().trees().fixed().groups);
         let reason = reason_after(&image, groups, Edit::new(group, Change::Remove));
         assert!(reason.contains("no block group"), "{reason}");
         // A log that could be replayed does not hide that.
@@ -490,14 +380,17 @@ mod tests {
             assert!(engine.read_only_reason().is_some(), "{profile}");
             let engine = open(Access::InMemory { most_bytes: 32 << 20 });
             assert_eq!(engine.read_only_reason(), None, "{profile}");
-            assert!(engine.make_chunk(vlinder_space::Purpose::Metadata).unwrap(), "{profile}");
+            assert!(
+                engine.core().chunk_maker().make_chunk(vlinder_space::Purpose::Metadata).unwrap(),
+                "{profile}"
+            );
             let tree = engine.tree(RootId::FS_TREE).unwrap();
             let mut handle = engine.begin(Reservation::items(1)).unwrap();
             let key = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 300);
             handle.edit(&tree, &[Edit::new(key, Change::Put(b""))]).unwrap();
             drop(handle);
             engine.commit().unwrap();
-            assert_eq!(engine.item(&tree, &key).unwrap(), Some(Vec::new()), "{profile}");
+            assert_eq!(engine.reader().item(&tree, &key).unwrap(), Some(Vec::new()), "{profile}");
         }
     }
 }

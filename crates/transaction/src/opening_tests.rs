@@ -46,7 +46,7 @@ pub(crate) fn new_image(scratch: &Scratch, arguments: &[&str]) -> PathBuf {
 /// An image, and its chunk of data.
 fn image(scratch: &Scratch) -> (PathBuf, Logical, Chunk) {
     let path = new_image(scratch, &[]);
-    let chunks = write(&path).unwrap().volume.chunks().snapshot();
+    let chunks = write(&path).unwrap().core().volume().chunks().snapshot();
     let data = chunks.iter().find(|chunk| chunk.chunk.flags.has(BlockGroupFlags::DATA)).unwrap();
     let (logical, chunk) = (data.logical, data.chunk.clone());
     (path, logical, chunk)
@@ -57,7 +57,7 @@ fn forge(image: &Path, logical: Logical, chunk: &Chunk) {
     let engine = write(image).unwrap();
     let mut handle = engine.begin(Reservation::items(1)).unwrap();
     let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-    handle.editor.put(&engine.chunk_tree, key, &chunk.encode()).unwrap();
+    handle.editor_mut().put(engine.core().trees().chunk(), key, &chunk.encode()).unwrap();
     handle.mark_changed();
     drop(handle);
     engine.commit().unwrap();
@@ -74,15 +74,18 @@ fn a_reader_knows_a_chunk_when_it_is_needed_and_all_when_space_is_asked_for() {
     let (image, data, chunk) = image(&scratch);
     let (all, space) = {
         let writer = write(&image).unwrap();
-        (writer.volume.chunks().snapshot(), writer.space().unwrap())
+        (writer.core().volume().chunks().snapshot(), writer.space().unwrap())
     };
     let reader = read(&image).unwrap();
-    let chunks = reader.volume.chunks();
+    let chunks = reader.core().volume().chunks();
     assert!(chunks.get(data).is_none(), "nobody has needed it");
     assert!(chunks.get(reader.superblock().root).is_some(), "the root tree lies in it");
-    assert!(reader.space.kinds().is_empty());
-    assert_eq!(reader.volume.chunk(data, 4096).unwrap().chunk, chunk);
-    assert_eq!(said(reader.volume.chunk(Logical(1 << 50), 1)), said(chunks.covering(Logical(1 << 50), 1)));
+    assert!(reader.core().space().kinds().is_empty());
+    assert_eq!(reader.core().volume().chunk(data, 4096).unwrap().chunk, chunk);
+    assert_eq!(
+        said(reader.core().volume().chunk(Logical(1 << 50), 1)),
+        said(chunks.covering(Logical(1 << 50), 1))
+    );
     for _ in 0..2 {
         let found = reader.space().unwrap();
         let sizes = |report: &crate::SpaceReport| {
@@ -97,7 +100,7 @@ fn a_reader_knows_a_chunk_when_it_is_needed_and_all_when_space_is_asked_for() {
         assert_eq!(found.global_reserve_bytes, space.global_reserve_bytes);
     }
     assert_eq!(chunks.snapshot(), all);
-    let weak = Arc::downgrade(&reader.volume);
+    let weak = Arc::downgrade(reader.core().volume());
     drop(reader);
     assert!(weak.upgrade().is_none(), "what looks for chunks does not keep the volume");
 }
@@ -116,7 +119,7 @@ fn a_reader_hears_of_an_overlap_where_it_is_met() {
         let reader = read(&image).unwrap();
         for logical in [first, inside, data] {
             // Asked again it is refused again: what was refused is not known.
-            assert_eq!(said(reader.volume.chunk(logical, 1)), expected, "{logical}");
+            assert_eq!(said(reader.core().volume().chunk(logical, 1)), expected, "{logical}");
         }
         assert_eq!(said(reader.space()), expected);
         assert_eq!(said(reader.space()), expected);
@@ -134,8 +137,8 @@ fn a_reader_hears_of_a_chunk_outside_its_device_where_it_is_met() {
     let expected = said(write(&image));
     assert!(expected.contains("no such bytes"), "{expected}");
     let reader = read(&image).unwrap();
-    assert_eq!(said(reader.volume.chunk(far, 1)), expected);
-    reader.volume.chunk(data, 1).unwrap();
+    assert_eq!(said(reader.core().volume().chunk(far, 1)), expected);
+    reader.core().volume().chunk(data, 1).unwrap();
     assert_eq!(said(reader.space()), expected);
 }
 
@@ -191,7 +194,7 @@ fn each_tree_that_describes_space_is_reserved_for_once() {
         ("^free-space-tree", vec![extent, checksum]),
     ] {
         let engine = write(&new_image(&scratch, &["-R", features])).unwrap();
-        let trees: Vec<RootId> = engine.trees_of_space().map(|tree| tree.id()).collect();
+        let trees: Vec<RootId> = engine.core().trees().fixed().of_space().map(|tree| tree.id()).collect();
         assert_eq!(trees, expected, "{features}");
     }
 }

@@ -8,7 +8,8 @@ use std::ops::Range;
 use vlinder_format::{Generation, ItemType, Key, Logical, ObjectId};
 use vlinder_tree::{Precision, Touch, TreeError};
 
-use crate::engine::Engine;
+use crate::global_reserve::ReserveSizing;
+use crate::group_loader::GroupLoader;
 use crate::measuring::NO_GENERATION;
 use vlinder_space::{BLOCK_ITEM_BYTES, Charge, ExtentLeaf, ExtentLeaves, OwnMoves, TreeSizes};
 
@@ -26,17 +27,12 @@ struct Trees {
     roots: usize,
 }
 
-impl Engine {
-    /// Whether there are subvolumes beside the top level, or were in the past.
-    pub(crate) fn has_subvolumes(&self) -> bool {
-        *self.next_subvolume.lock() > ObjectId::FIRST_FREE.0
-    }
-
+impl ReserveSizing<'_> {
     /// Chooses places for new blocks, as few as what is owed and a deletion get by with, and looks at what
     /// commits change that take these.
     pub(crate) fn own_moves(&self, about_blocks: u64, owed: &Charge) -> Result<OwnMoves, TreeError> {
         while let Some(group) = self.space.begin_loading() {
-            self.load_group(group)?;
+            GroupLoader::new(self.trees, self.space, self.chunks).load(group)?;
         }
         let trees = self.look_at_own_places()?;
         let wanted = *owed + Charge::leaves(DELETION_LEAVES);
@@ -46,7 +42,7 @@ impl Engine {
             let found = trees.moves_into(&places, self.splits_by(&places)?);
             let own_moves = Some(found);
             let length: u64 = places.iter().map(|place| place.end - place.start).sum();
-            let chosen_blocks = length / u64::from(self.node_size());
+            let chosen_blocks = length / u64::from(self.trees.node_size());
             let sizes =
                 TreeSizes { about_blocks, own_moves, chosen_blocks, ..self.space.reservations().sizes() };
             let enough = sizes.blocks_by_moves(&wanted);
@@ -66,40 +62,41 @@ impl Engine {
         let touch = |place: &Range<u64>| Touch {
             keys: object(place.start)..object(place.end),
             growth_bytes: usize::try_from(
-                (place.end - place.start) / u64::from(self.node_size()) * BLOCK_ITEM_BYTES,
+                (place.end - place.start) / u64::from(self.trees.node_size()) * BLOCK_ITEM_BYTES,
             )
             .unwrap_or(usize::MAX),
         };
         let mut touches: Vec<Touch> = places.iter().map(touch).collect();
         touches.sort_unstable_by_key(|touch| touch.keys.start);
-        let root = self.fixed.extent.root();
+        let root = self.trees.fixed().extent.root();
         Ok(self
-            .forest
-            .trees()
+            .trees
+            .store()
             .measure(root, NO_GENERATION, Generation(0), &touches, Precision::Leaves)?
             .splits)
     }
 
     fn look_at_own_places(&self) -> Result<Trees, TreeError> {
-        let extent = self.forest.trees().shape(self.fixed.extent.root())?;
+        let extent = self.trees.store().shape(self.trees.fixed().extent.root())?;
         let mut other_blocks = extent.nodes.len();
         let leaf = |(first, at): &(Key, Logical)| ExtentLeaf { first: *first, at: *at };
         let leaves = ExtentLeaves::new(extent.leaves.iter().map(leaf).collect());
         let mut always: BTreeSet<usize> =
             self.space.group_keys().iter().map(|key| leaves.leaf_of(key)).collect();
         // What handles have moved already, and all blocks of small trees that every commit may change.
-        let mut moved = self.delayed.lock().block_places();
+        let mut moved = self.queues.delayed().block_places();
         moved.extend(&extent.nodes);
-        for tree in self.fixed.free_space.iter() {
-            let shape = self.forest.trees().shape(tree.root())?;
+        for tree in self.trees.fixed().free_space.iter() {
+            let shape = self.trees.store().shape(tree.root())?;
             other_blocks = other_blocks.saturating_add(shape.nodes.len()).saturating_add(shape.leaves.len());
             moved.extend(shape.places());
         }
         let mut roots = 0_usize;
-        let of_groups = Some(self.fixed.groups.root()).filter(|groups| groups.id() != self.fixed.extent.id());
-        for root in std::iter::once(self.forest.root_tree()).chain(of_groups) {
+        let of_groups = Some(self.trees.fixed().groups.root())
+            .filter(|groups| groups.id() != self.trees.fixed().extent.id());
+        for root in std::iter::once(self.trees.root_tree()).chain(of_groups) {
             let before = moved.len();
-            moved.extend(self.forest.trees().shape(root)?.places());
+            moved.extend(self.trees.store().shape(root)?.places());
             roots += moved.len() - before;
         }
         always.extend(moved.iter().map(|at| leaves.leaf_about(*at)));

@@ -3,19 +3,28 @@
 
 use std::ops::Range;
 
+use vlinder_base::metrics::Counter;
 use vlinder_format::Key;
 
 use crate::EngineError;
-use crate::engine::Engine;
+use crate::change_kind::ChangeKind;
+use crate::chunks::ChunkMaker;
+use crate::commit_queues::CommitQueues;
+use crate::committing_thread::CommittingThread;
 use crate::error::METADATA;
+use crate::freed_space::FreedSpace;
+use crate::global_reserve::ReserveSizing;
+use crate::group_loader::GroupLoader;
 use crate::measuring::Measuring;
-use crate::phase::Activity;
+use crate::phase::{Activity, RunningTransaction};
+use crate::system_trees::SystemTrees;
 use vlinder_forest::OpenTree;
-use vlinder_space::{Asker, Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
+use vlinder_space::{Asker, Charge, Draw, PromisedData, Reservations, SpaceManager, Wanted};
 
 /// Data space promised to a write that is not allocated yet, and the metadata space for it; settles on drop.
 pub struct DataPromise<'a> {
-    engine: &'a Engine,
+    reservations: Reservations<'a>,
+    queues: &'a CommitQueues,
     space: PromisedData,
     /// Leaves for whose copies each of its runs was counted.
     leaves_of_run: u64,
@@ -51,73 +60,146 @@ fn attempt_between_commits<E>(
     Ok(attempt())
 }
 
-impl Engine {
+/// What reserves space for handles and for data. It commits only where the caller says how.
+#[derive(Clone, Copy)]
+pub(crate) struct Reserver<'a> {
+    sizing: ReserveSizing<'a>,
+    running: &'a RunningTransaction,
+    freed: &'a FreedSpace,
+}
+
+impl<'a> Reserver<'a> {
+    pub(crate) fn new(
+        sizing: ReserveSizing<'a>,
+        running: &'a RunningTransaction,
+        freed: &'a FreedSpace,
+    ) -> Self {
+        Self { sizing, running, freed }
+    }
+
+    /// What measures in the trees of the running transaction.
+    pub(crate) fn measuring(&self) -> Measuring<'a> {
+        let ReserveSizing { trees, queues, space, .. } = self.sizing;
+        Measuring::new(trees, queues, space, self.running)
+    }
+
+    /// What makes chunks.
+    pub(crate) fn chunk_maker(&self) -> ChunkMaker<'a> {
+        let ReserveSizing { trees, queues, space, chunks, .. } = self.sizing;
+        ChunkMaker::new(trees, queues, space, chunks, self.running)
+    }
+
+    /// What reads groups out of the trees.
+    pub(crate) fn group_loader(&self) -> GroupLoader<'a> {
+        GroupLoader::new(self.sizing.trees, self.sizing.space, self.sizing.chunks)
+    }
+
+    pub(crate) fn space(&self) -> &'a SpaceManager {
+        self.sizing.space
+    }
+
+    pub(crate) fn running(&self) -> &'a RunningTransaction {
+        self.running
+    }
+
+    /// What is promised.
+    pub(crate) fn reservations(&self) -> Reservations<'a> {
+        self.sizing.space.reservations()
+    }
+
+    pub(crate) fn trees(&self) -> &'a SystemTrees {
+        self.sizing.trees
+    }
+
+    /// What waits for the commit.
+    pub(crate) fn queues(&self) -> &'a CommitQueues {
+        self.sizing.queues
+    }
+
+    /// Takes all leases back if that gives space; false if they hold none.
+    pub(crate) fn revoke_leases(&self) -> bool {
+        self.freed.revoke_leases(self.sizing.space.pins())
+    }
+
+    /// What the next commit has to do, as it was measured.
+    fn measured(&self) -> Option<Charge> {
+        self.queues().measured(self.running.generation())
+    }
+
+    /// What participants put in before the next commit.
+    fn awaited(&self) -> Charge {
+        self.queues().awaited(self.trees().forest().may_share_blocks())
+    }
+
     /// Promises metadata. Chunks that can be made count as room, and are made when blocks are taken. Where
     /// there is no room, these make it: a commit, which does what waits and unpins, then what leases hold,
     /// then what `draw` allows of the reserve.
-    pub(crate) fn promise_changes(&self, changes: Charge, draw: Draw) -> Result<(), EngineError> {
+    pub(crate) fn promise_changes(
+        &self,
+        changes: Charge,
+        draw: Draw,
+        commit: impl Fn() -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
         if changes == Charge::default() {
             return Ok(());
         }
         let wanted = Wanted { changes, ..Wanted::default() };
-        let promised = if Self::is_committing_thread() {
+        let promised = if CommittingThread::is_this() {
             // A participant puts in what has waited in memory. It can't wait for a commit, which is this one;
             // what finds no room stays where it is.
             self.try_promise(wanted, draw)
         } else {
             // Others may draw on the reserve at the moment: a commit waits for them, and gives back what they
             // do not need.
-            self.promise_making_room(wanted, draw.min(Draw::Margin))?
-                || (draw > Draw::Margin && self.promise_between_commits(RESERVE_TRIES, wanted, draw)?)
+            self.promise_making_room(wanted, draw.min(Draw::Margin), &commit)?
+                || (draw > Draw::Margin
+                    && self.promise_between_commits(RESERVE_TRIES, wanted, draw, &commit)?)
         };
         if promised { Ok(()) } else { Err(self.no_space(changes)) }
     }
 
     /// Promises what is wanted; where there is no room, commits, and at last takes back leases.
-    fn promise_making_room(&self, wanted: Wanted, draw: Draw) -> Result<bool, EngineError> {
-        if self.promise_between_commits(TRIES, wanted, draw)? {
+    fn promise_making_room(
+        &self,
+        wanted: Wanted,
+        draw: Draw,
+        commit: impl Fn() -> Result<(), EngineError>,
+    ) -> Result<bool, EngineError> {
+        if self.promise_between_commits(TRIES, wanted, draw, commit)? {
             return Ok(true);
         }
         // Reading an older state matters less than any change.
         Ok(self.revoke_leases() && self.try_promise(wanted, draw))
     }
 
-    fn promise_between_commits(&self, tries: u32, wanted: Wanted, draw: Draw) -> Result<bool, EngineError> {
+    fn promise_between_commits(
+        &self,
+        tries: u32,
+        wanted: Wanted,
+        draw: Draw,
+        commit: impl Fn() -> Result<(), EngineError>,
+    ) -> Result<bool, EngineError> {
         let attempt = || self.try_promise(wanted, draw);
-        attempt_between_commits(
-            tries,
-            attempt,
-            || self.would_gain_by_committing(),
-            || self.commit().map(drop),
-        )
-    }
-
-    /// The calling thread was refused so many bytes of metadata ([`EngineError::lacking_metadata_bytes`]) and
-    /// tries again: other threads do not take them while the ticket lives, unless for what was accepted
-    /// before. Waits for the tickets that were taken earlier, up to two seconds for each.
-    #[must_use]
-    pub fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
-        self.space.reservations().take_ticket(bytes)
+        attempt_between_commits(tries, attempt, || self.would_gain_by_committing(), commit)
     }
 
     pub(crate) fn no_space(&self, changes: Charge) -> EngineError {
-        EngineError::NoSpace { kind: METADATA, needed_bytes: self.space.reservations().price_bytes(changes) }
+        EngineError::NoSpace { kind: METADATA, needed_bytes: self.reservations().price_bytes(changes) }
     }
 
     /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, by removing
     /// empty chunks, by waiting for handles that are open or about to be, or for another thread's commit that
     /// has not freed yet what it pinned.
-    #[must_use]
-    pub fn would_gain_by_committing(&self) -> bool {
+    pub(crate) fn would_gain_by_committing(&self) -> bool {
         let Activity { has_handles, is_held_up } = self.running.activity();
         has_handles
-            || self.space.reservations().has_tickets_before_this_thread()
-            || self.space.reservations().promised_changes() != Charge::default()
-            || self.waiting_changes() != Charge::default()
-            || self.space.pins().pinned_bytes() > 0
+            || self.reservations().has_tickets_before_this_thread()
+            || self.reservations().promised_changes() != Charge::default()
+            || self.queues().waiting() != Charge::default()
+            || self.sizing.space.pins().pinned_bytes() > 0
             // What waits for the host is not freed by waiting here.
-            || (!is_held_up && self.space.pins().committing_bytes() > 0)
-            || self.asks_to_remove_chunks()
+            || (!is_held_up && self.sizing.space.pins().committing_bytes() > 0)
+            || self.chunk_maker().asks_to_remove_chunks()
     }
 
     /// Promises metadata if there is room; false where there is none. There is room for nothing always.
@@ -131,18 +213,20 @@ impl Engine {
     /// at last measured anew. Never commits.
     fn try_promise(&self, wanted: Wanted, draw: Draw) -> bool {
         // What may be put off does not keep away those who draw on the reserve.
-        let postponable = || if draw > Draw::Margin { Charge::default() } else { self.awaited_changes() };
-        let counted = || self.waiting_changes() + postponable();
-        let measured = || self.measured_changes().map_or_else(counted, |changes| changes + postponable());
-        if self.space.reservations().promise(wanted, draw, counted, self)
-            || (self.measured_changes().is_some()
-                && self.space.reservations().promise(wanted, draw, measured, self))
+        let postponable = || {
+            if draw > Draw::Margin { Charge::default() } else { self.awaited() }
+        };
+        let counted = || self.queues().waiting() + postponable();
+        let measured = || self.measured().map_or_else(counted, |changes| changes + postponable());
+        if self.reservations().promise(wanted, draw, counted, &self.sizing)
+            || (self.measured().is_some()
+                && self.reservations().promise(wanted, draw, measured, &self.sizing))
         {
             return true;
         }
         counted() != Charge::default()
-            && self.measure_waiting()
-            && self.space.reservations().promise(wanted, draw, measured, self)
+            && self.measuring().measure_waiting()
+            && self.reservations().promise(wanted, draw, measured, &self.sizing)
     }
 
     /// Whether there is room for all that waits for the commit, for what the commit takes by itself, and for
@@ -152,19 +236,35 @@ impl Engine {
         self.try_promise(nothing, Draw::LastReserve)
     }
 
+    /// Whether one item more can be changed outside a transaction, for a participant to put in before the
+    /// next commit. A caller that hears no leaves the item as it was: a commit that found no space for it
+    /// could not end.
+    pub(crate) fn has_room_for_item(&self) -> bool {
+        let beside = self.queues().items_beside(1, self.trees().forest().may_share_blocks());
+        let changes = Charge::leaves(1) + beside;
+        let has_room = self.try_changes(changes, Draw::Nothing);
+        if has_room {
+            self.reservations().unpromise(changes);
+        }
+        has_room
+    }
+
     /// Promises data space to a write, and the metadata for it, so that its flush later cannot fail for lack
     /// of either. A write draws on the margin: Linux asks for little more for one than it takes, unlike for
     /// names.
     ///
     /// # Errors
     /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
-    pub fn promise_data(&self, space: PromisedData) -> Result<DataPromise<'_>, EngineError> {
-        self.latch.check_writable()?;
+    pub(crate) fn promise_data(
+        &self,
+        space: PromisedData,
+        commit: impl Fn() -> Result<(), EngineError>,
+    ) -> Result<DataPromise<'a>, EngineError> {
         let wanted = Wanted { data: space, ..Wanted::default() };
-        if self.promise_making_room(wanted, Draw::Margin)? {
-            return Ok(DataPromise { engine: self, space, leaves_of_run: 0 });
+        if self.promise_making_room(wanted, Draw::Margin, commit)? {
+            return Ok(self.data_promise(space, 0));
         }
-        match self.space.reservations().metadata_of_refused(space) {
+        match self.reservations().metadata_of_refused(space) {
             Some(needed_bytes) => Err(EngineError::NoSpace { kind: METADATA, needed_bytes }),
             None => Err(EngineError::NoSpace { kind: "data", needed_bytes: space.bytes }),
         }
@@ -176,61 +276,70 @@ impl Engine {
     ///
     /// # Errors
     /// As there.
-    pub fn promise_data_at(
+    pub(crate) fn promise_data_at(
         &self,
         tree: &OpenTree,
         keys: impl FnOnce() -> Vec<Range<Key>>,
         space: PromisedData,
-    ) -> Result<DataPromise<'_>, EngineError> {
+        commit: impl Fn() -> Result<(), EngineError>,
+    ) -> Result<DataPromise<'a>, EngineError> {
         if !tree.may_share_blocks() {
-            return self.promise_data(space);
+            return self.promise_data(space, commit);
         }
-        self.latch.check_writable()?;
-        let copies = self.copies_of_leaves(LEAVES_AROUND_RUN.saturating_mul(space.runs));
+        let copies = self.queues().copies_of_leaves(LEAVES_AROUND_RUN.saturating_mul(space.runs));
         // Each leaf between the ends holds nothing but what is overwritten.
-        let sectors = space.bytes / u64::from(self.sector_size());
+        let sectors = space.bytes / u64::from(self.trees().checksum_geometry().sector_size);
         let between = Charge { added_references: sectors, dropped_references: sectors, ..Charge::default() };
         let counted = space.with_copies(copies + between);
         let wanted = Wanted { data: counted, ..Wanted::default() };
         if self.try_promise(wanted, Draw::Margin) {
-            return Ok(DataPromise { engine: self, space: counted, leaves_of_run: LEAVES_AROUND_RUN });
+            return Ok(self.data_promise(counted, LEAVES_AROUND_RUN));
         }
-        match Measuring::of(self).copies_at(tree, keys()) {
-            Some(copies) => self.promise_data(space.with_copies(copies)),
-            None => self.promise_data(counted),
+        match self.measuring().copies_at(tree, keys()) {
+            Some(copies) => self.promise_data(space.with_copies(copies), commit),
+            None => self.promise_data(counted, commit),
         }
     }
 
-    /// Promises space to data that were accepted before, whatever there is.
-    pub fn promise_accepted_data(&self, data: PromisedData) {
-        self.space.reservations().promise_accepted_data(data);
+    fn data_promise(&self, space: PromisedData, leaves_of_run: u64) -> DataPromise<'a> {
+        DataPromise { reservations: self.reservations(), queues: self.queues(), space, leaves_of_run }
     }
 
-    /// Gives back a kept promise ([`DataPromise::keep`]), when its data have their items or were dropped;
-    /// `placed_bytes` of them had their space ([`place_promised_data`](Self::place_promised_data)).
-    pub fn settle_data_promise(&self, promised: PromisedData, placed_bytes: u64) {
-        self.space.reservations().unpromise_data(promised, placed_bytes);
-    }
-
-    /// So many bytes of data that were promised space have it now, and count no longer beside it.
-    pub fn place_promised_data(&self, bytes: u64) {
-        self.space.reservations().place_data(bytes);
-    }
-
-    /// Data that had their space ([`place_promised_data`](Self::place_promised_data)) gave it back; it is
-    /// promised to them still.
-    pub fn displace_promised_data(&self, bytes: u64) {
-        self.space.reservations().displace_data(bytes);
-    }
-}
-
-impl LookUps for Engine {
-    fn unallocated(&self) -> Unallocated {
-        self.chunks.unallocated()
-    }
-
-    fn count_trees(&self, owed: &Charge) -> Option<CountedBlocks> {
-        Engine::count_trees(self, owed)
+    /// Makes sure that what waits has room in the commit to come. Without it the commit may fail, and take
+    /// all along that was done since the last one. Debug builds stop; release builds count and log it
+    /// (decision 15).
+    pub(crate) fn check_room(&self, kind: ChangeKind, broken_promises: &Counter) {
+        // While other handles are open, or about to be, what they were promised and what waits may change the
+        // same blocks, which two prices count twice. What a commit took and freed is not free before its
+        // superblock is durable, and no other commit begins before. A promise that was given meanwhile and is
+        // given back counts as a handle that was about to be open.
+        let rest = || {
+            self.running.look_at_rest(|generation| {
+                let reservations = self.reservations();
+                (reservations.promised_changes() == Charge::default())
+                    .then(|| (generation, self.queues().grown(), reservations.promises_given_back()))
+            })
+        };
+        let before = rest();
+        if before.is_none() || self.has_room_for_promises() || rest() != before {
+            return;
+        }
+        broken_promises.increment();
+        let (waiting, measured) = (self.queues().waiting(), self.measured());
+        let (sizes, room) =
+            (self.reservations().sizes(), self.reservations().describe_room(measured.unwrap_or(waiting)));
+        debug_assert!(
+            false,
+            "no room for what waits for the commit after {kind:?}: {waiting:?}, measured {measured:?}, in {sizes:?}; {room}"
+        );
+        tracing::error!(
+            ?kind,
+            ?waiting,
+            ?measured,
+            ?sizes,
+            room,
+            "there is no room for what waits for the commit; please report it"
+        );
     }
 }
 
@@ -247,20 +356,26 @@ impl DataPromise<'_> {
         let preallocated_bytes = bytes.min(self.space.preallocated_bytes);
         let space = PromisedData { preallocated_bytes, ..PromisedData::written(bytes, 0) };
         self.space -= space;
-        Self { engine: self.engine, space, leaves_of_run: self.leaves_of_run }
+        Self {
+            reservations: self.reservations,
+            queues: self.queues,
+            space,
+            leaves_of_run: self.leaves_of_run,
+        }
     }
 
     /// Gives back the promise for all but `runs` of the runs.
     pub fn keep_runs(&mut self, runs: u64) {
         let runs = self.space.runs.saturating_sub(runs);
-        let copies = self.engine.copies_of_leaves(self.leaves_of_run.saturating_mul(runs));
+        let copies = self.queues.copies_of_leaves(self.leaves_of_run.saturating_mul(runs));
         let surplus = PromisedData::written(0, runs).with_copies(copies);
         self.space -= surplus;
-        self.engine.space.reservations().unpromise_data(surplus, 0);
+        self.reservations.unpromise_data(surplus, 0);
     }
 
     /// Takes the space out of this guard's care: the caller gives it back through
-    /// [`Engine::settle_data_promise`]. For promises kept beside the data itself.
+    /// [`Reservations::unpromise_data`]. For promises kept beside the data
+    /// itself.
     pub fn keep(mut self) -> PromisedData {
         std::mem::take(&mut self.space)
     }
@@ -268,7 +383,7 @@ impl DataPromise<'_> {
 
 impl Drop for DataPromise<'_> {
     fn drop(&mut self) {
-        self.engine.space.reservations().unpromise_data(self.space, 0);
+        self.reservations.unpromise_data(self.space, 0);
     }
 }
 
@@ -341,12 +456,12 @@ mod tests {
         let mut counted = promise(space);
         let all = counted.space().copies;
         let between = Charge { added_references: 2, dropped_references: 2, ..Charge::default() };
-        assert_eq!(all, engine.copies_of_leaves(2 * LEAVES_AROUND_RUN) + between);
+        assert_eq!(all, engine.core().queues().copies_of_leaves(2 * LEAVES_AROUND_RUN) + between);
         counted.keep_runs(1);
         let kept = counted.keep();
-        assert_eq!(kept.copies, engine.copies_of_leaves(LEAVES_AROUND_RUN) + between);
-        engine.settle_data_promise(kept, 0);
-        let measured = Measuring::of(&engine).copies_at(&tree, vec![key..key.next().unwrap()]);
+        assert_eq!(kept.copies, engine.core().queues().copies_of_leaves(LEAVES_AROUND_RUN) + between);
+        engine.reservations().unpromise_data(kept, 0);
+        let measured = engine.core().reserver().measuring().copies_at(&tree, vec![key..key.next().unwrap()]);
         assert_eq!(measured, Some(Charge::default()), "the leaf of a new file system describes no extent");
     }
 }

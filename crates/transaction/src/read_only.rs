@@ -11,8 +11,9 @@ use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
 use vlinder_tree::{Root, Trees};
 use vlinder_volume::Volume;
 
-use crate::engine::{EngineOptions, FixedTrees};
+use crate::options::EngineOptions;
 use crate::quotas::quota_status;
+use crate::system_trees::FixedTrees;
 use crate::{EngineError, ReadOnlyReason};
 
 /// What the options, the superblock and the devices given have against writing.

@@ -9,7 +9,7 @@ use vlinder_format::{Generation, Key, RootId, Uuid};
 use vlinder_tree::Root;
 
 use crate::EngineError;
-use crate::engine::Engine;
+use crate::engine_core::EngineCore;
 use crate::handle::Handle;
 use vlinder_forest::OpenTree;
 
@@ -47,13 +47,13 @@ pub struct PromisedSnapshot<'a> {
 
 /// What a snapshot is charged; it counts as waiting for the commit until it is dropped.
 struct SnapshotPromise<'a> {
-    engine: &'a Engine,
+    core: &'a EngineCore,
     snapshot: RootId,
 }
 
 impl Drop for SnapshotPromise<'_> {
     fn drop(&mut self) {
-        self.engine.snapshots.settle(self.snapshot);
+        self.core.queues().snapshots().settle(self.snapshot);
     }
 }
 
@@ -64,10 +64,10 @@ impl SnapshotRequest {
     /// # Errors
     /// No space for what the snapshot's name changes once the tree is shared; what reading met.
     pub fn promise<'a>(self, handle: &mut Handle<'a>) -> Result<PromisedSnapshot<'a>, EngineError> {
-        let charge = handle.editor.space.charge_snapshot(&self.directory_tree, &self.name_keys)?;
-        let (engine, snapshot) = (handle.engine, self.id);
-        engine.snapshots.add(snapshot, charge);
-        Ok(PromisedSnapshot { request: self, promise: SnapshotPromise { engine, snapshot } })
+        let charge = handle.editor().space.charge_snapshot(&self.directory_tree, &self.name_keys)?;
+        let (core, snapshot) = (handle.core(), self.id);
+        core.queues().snapshots().add(snapshot, charge);
+        Ok(PromisedSnapshot { request: self, promise: SnapshotPromise { core, snapshot } })
     }
 }
 
@@ -81,11 +81,11 @@ impl PromisedSnapshot<'_> {
     /// Commits, and takes the snapshot in the critical phase of that commit.
     ///
     /// # Errors
-    /// As [`Engine::commit`]. Where the commit before still waits for space on the host, the snapshot is not
-    /// taken.
+    /// As [`Engine::commit`](crate::Engine::commit). Where the commit before still waits for space on the
+    /// host, the snapshot is not taken.
     pub fn commit(self) -> Result<Generation, EngineError> {
-        let engine = self.promise.engine;
-        engine.commit_with(Some(self))
+        let core = self.promise.core;
+        core.commit_with(Some(self))
     }
 
     /// Takes the snapshot. Everything pending of the source is in its tree.
@@ -95,13 +95,13 @@ impl PromisedSnapshot<'_> {
         drop(promise);
         let SnapshotRequest { source, id, uuid, time, read_only, after, .. } = request;
         let generation = handle.generation();
-        let pointer = handle.editor.copy_tree(source.root(), id)?;
+        let pointer = handle.editor_mut().copy_tree(source.root(), id)?;
         source.change_item(|item| item.last_snapshot = generation);
         let item = snapshot_item(source.item(), generation, uuid, time, read_only);
         let key = RootItem::key(id, generation.0);
         let root = Root::new(id, pointer, generation);
         let tree = OpenTree::made(root, key, item);
-        handle.engine.forest.insert(&tree);
+        handle.core().trees().forest().insert(&tree);
         handle.add_uuid(UuidKind::Own, uuid, id)?;
         handle.add_quota_group(id)?;
         let received = item.received_uuid();

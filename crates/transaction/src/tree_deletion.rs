@@ -12,17 +12,16 @@
 //! a second time changes nothing.
 
 use vlinder_base::sync::Arc;
-use vlinder_format::root_item::RootFlags;
-use vlinder_format::uuid_item::UuidKind;
-use vlinder_format::{Block, Generation, ItemType, Key, Level, ObjectId, RootId, orphan};
-use vlinder_tree::{Change, ChildReferences, Edit, Readahead, Space, TreeError, WantedBlock};
+use vlinder_format::{Block, Generation, Level, RootId, orphan};
+use vlinder_tree::{Change, ChildReferences, Edit, Space, TreeError, WantedBlock};
 
 use crate::EngineError;
 use crate::asking::ReferenceMoves;
 use crate::change_kind::ChangeKind;
+use crate::committing_thread::CommittingThread;
 use crate::dead_leaf::make_holes;
 use crate::dead_trees::{Frame, STEP_LEAVES, Stage, Walk};
-use crate::engine::Engine;
+use crate::engine_core::EngineCore;
 use crate::extents::delayed::ExtentKind;
 use crate::handle::Handle;
 use crate::reservation::Reservation;
@@ -32,124 +31,61 @@ use vlinder_forest::Referrer;
 /// Blocks looked at in one transaction handle, so that commits need not wait long.
 const BLOCKS_IN_HANDLE: usize = 256;
 
-impl Handle<'_> {
-    /// A subvolume is deleted: its names are gone already. Its blocks are freed after
-    /// [`Engine::add_dead_tree`].
-    ///
-    /// # Errors
-    /// What changing the root tree met.
-    pub fn delete_tree(&mut self, tree: &Arc<OpenTree>) -> Result<(), EngineError> {
-        let item = tree.item();
-        self.edit_root_tree(&[Edit::new(orphan::key(tree.id().object_id()), Change::Put(&[]))])?;
-        tree.change_item(|item| {
-            item.reference_count = 0;
-            item.flags = item.flags.with(RootFlags::DEAD);
-            item.drop_progress = Key::MIN;
-            item.drop_level = Level::LEAF;
-        });
-        self.mark_changed();
-        self.remove_uuid(UuidKind::Own, item.uuid(), tree.id())?;
-        if !item.received_uuid().is_nil() {
-            self.remove_uuid(UuidKind::Received, item.received_uuid(), tree.id())?;
-        }
-        Ok(())
+/// Frees blocks of deleted trees, about `budget_blocks` of them; gives whether there are more.
+///
+/// # Errors
+/// What reading or changing trees met, or [`EngineError::NoSpace`]. A tree whose walk an error ended goes
+/// behind the others, and is tried again by a later call: the error may have passed by then (Linux, too,
+/// keeps it: `btrfs_add_dead_root`).
+pub(crate) fn clean(core: &EngineCore, budget_blocks: usize) -> Result<bool, EngineError> {
+    // A thread that commits may do so for a step of this.
+    if core.latch().reason().is_some() || CommittingThread::is_this() {
+        return Ok(false);
     }
-}
-
-impl Engine {
-    /// The last handle on a deleted tree is closed: [`Engine::clean`] may free its blocks.
-    pub fn add_dead_tree(&self, tree: Arc<OpenTree>) {
-        self.dead_trees.add(tree);
-    }
-
-    /// Frees blocks of deleted trees, about `budget_blocks` of them; gives whether there are more.
-    ///
-    /// # Errors
-    /// What reading or changing trees met, or [`EngineError::NoSpace`]. A tree whose walk an error ended goes
-    /// behind the others, and is tried again by a later call: the error may have passed by then (Linux, too,
-    /// keeps it: `btrfs_add_dead_root`).
-    pub fn clean(&self, budget_blocks: usize) -> Result<bool, EngineError> {
-        // A thread that commits may do so for a step of this.
-        if self.read_only_reason().is_some() || Self::is_committing_thread() {
-            return Ok(false);
+    let _cleaning = core.dead_trees().begin_cleaning();
+    let mut left = budget_blocks;
+    let mut has_committed = false;
+    while left > 0 {
+        let Some((next, started)) = core.dead_trees().next() else { return Ok(false) };
+        if !started && core.queues().pending().holds(next) {
+            // The tree must not change under the walk, and without what is pending its changed leaves
+            // would be refused: an inode's other items are in them already.
+            core.commit()?;
         }
-        let _cleaning = self.dead_trees.begin_cleaning();
-        let mut left = budget_blocks;
-        let mut has_committed = false;
-        while left > 0 {
-            let Some((next, started)) = self.dead_trees.next() else { return Ok(false) };
-            if !started && self.pending.holds(next) {
-                // The tree must not change under the walk, and without what is pending its changed leaves
-                // would be refused: an inode's other items are in them already.
-                self.commit()?;
+        let mut handle = core.begin(Reservation::tree_deletion(STEP_LEAVES).of(ChangeKind::TreeDeletion))?;
+        let Some(mut walk) = core.dead_trees().take() else { return Ok(false) };
+        match walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE)) {
+            Ok(looked_at) => {
+                has_committed = false;
+                core.dead_trees().note_step();
+                left = left.saturating_sub(looked_at.max(1));
+                if walk.frames.is_empty() {
+                    // Without this the root item would name blocks that are free.
+                    walk.finish(&mut handle).inspect_err(|error| core.shutdown().close_after(error))?;
+                } else {
+                    walk.end_step(handle);
+                    core.dead_trees().put_first(walk);
+                }
             }
-            let mut handle =
-                self.begin(Reservation::tree_deletion(STEP_LEAVES).of(ChangeKind::TreeDeletion))?;
-            let Some(mut walk) = self.dead_trees.take() else { return Ok(false) };
-            match walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE)) {
-                Ok(looked_at) => {
-                    has_committed = false;
-                    self.dead_trees.note_step();
-                    left = left.saturating_sub(looked_at.max(1));
-                    if walk.frames.is_empty() {
-                        // Without this the root item would name blocks that are free.
-                        walk.finish(&mut handle).inspect_err(|error| self.latch_read_only(error))?;
-                    } else {
-                        walk.end_step(handle);
-                        self.dead_trees.put_first(walk);
-                    }
-                }
-                // Nothing was freed. A commit may free space; if the last commit freed none, this call gives
-                // up.
-                Err(error) if error.is_no_space() => {
-                    walk.end_step(handle);
-                    self.dead_trees.put_first(walk);
-                    if has_committed {
-                        return Err(error);
-                    }
-                    self.commit()?;
-                    has_committed = true;
-                }
-                Err(error) => {
-                    walk.end_step(handle);
-                    self.dead_trees.put_last(walk);
+            // Nothing was freed. A commit may free space; if the last commit freed none, this call gives
+            // up.
+            Err(error) if error.is_no_space() => {
+                walk.end_step(handle);
+                core.dead_trees().put_first(walk);
+                if has_committed {
                     return Err(error);
                 }
+                core.commit()?;
+                has_committed = true;
+            }
+            Err(error) => {
+                walk.end_step(handle);
+                core.dead_trees().put_last(walk);
+                return Err(error);
             }
         }
-        Ok(!self.dead_trees.is_empty())
     }
-
-    /// How often blocks of deleted trees were freed: a caller that found no room before may find some once
-    /// that has grown.
-    pub fn deletion_steps(&self) -> u64 {
-        self.dead_trees.steps()
-    }
-
-    /// Deleted trees that are closed and not fully freed, in the order of freeing.
-    pub fn dead_trees(&self) -> Vec<RootId> {
-        self.dead_trees.ids()
-    }
-
-    /// At opening: adds every tree that was deleted before, as the orphan items in the root tree tell.
-    pub(crate) fn find_deleted_trees(&self) -> Result<(), EngineError> {
-        let first = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 0);
-        let mut cursor = self.forest.trees().cursor(self.forest.root_tree(), &first, Readahead::None)?;
-        while let Some(key) = cursor.key()
-            && key.objectid == ObjectId::ORPHAN
-            && key.item_type == ItemType::ORPHAN_ITEM
-        {
-            match self.tree(RootId(key.offset)) {
-                Ok(tree) if tree.item().is_deleted() => self.add_dead_tree(tree),
-                // Linux leaves the item where its tree was freed and the power failed before the item was
-                // removed.
-                Ok(_) | Err(EngineError::NoSuchTree { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            cursor.advance()?;
-        }
-        Ok(())
-    }
+    Ok(!core.dead_trees().is_empty())
 }
 
 impl Walk {
@@ -181,13 +117,14 @@ impl Walk {
 
     /// The path from the root to where an earlier walk stopped.
     fn path_to_start(&self, handle: &Handle<'_>) -> Result<Vec<Frame>, EngineError> {
-        let engine = handle.engine;
+        let core = handle.core();
         let mut frames = Vec::new();
         let item = self.tree.item();
         let mut wanted = WantedBlock::root(self.tree.root());
         loop {
-            let block = engine.forest.trees().block(&wanted)?;
-            let full = engine.sharing_at(block.logical(), block.owner())?.full_back_references;
+            let block = core.trees().store().block(&wanted)?;
+            let full =
+                core.trees().sharing_at(block.logical(), block.owner(), core.queues())?.full_back_references;
             let resumed = item.drop_progress.objectid.0 != 0;
             let slot = if resumed && !block.is_leaf() { block.child_slot(&item.drop_progress) } else { 0 };
             let deeper = resumed && block.level() > item.drop_level && !block.is_leaf();
@@ -215,15 +152,15 @@ impl Walk {
 
     /// Looks at the next child of a node that goes.
     fn drop_child(&mut self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
-        let engine = handle.engine;
+        let core = handle.core();
         let id = self.tree.id();
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
         let wanted = WantedBlock::child(id, &frame.block, frame.slot);
-        let sharing = engine.sharing_at(wanted.logical, id)?;
+        let sharing = core.trees().sharing_at(wanted.logical, id, core.queues())?;
         if sharing.references > 1 {
             let is_marked_leaf = wanted.level == Level::LEAF && sharing.full_back_references;
             if !is_marked_leaf && wanted.generation > born(&self.tree) {
-                let block = engine.forest.trees().block(&wanted)?;
+                let block = core.trees().store().block(&wanted)?;
                 if block.owner() == id {
                     mark(handle, &block)?;
                     self.frames.push(Frame { block, slot: 0, stage: Stage::Mark, full: true });
@@ -231,14 +168,14 @@ impl Walk {
                 }
             }
             // Whether others still share it is settled in the same moment as the reference goes.
-            let _gate = engine.sharing_gate.lock();
-            if engine.sharing_holds(wanted.logical, &sharing) {
-                drop_reference(engine, id, frame, &wanted, false, handle.generation());
+            let _gate = core.sharing_gate().lock();
+            if core.block_space().sharing_holds(wanted.logical, &sharing) {
+                drop_reference(core, id, frame, &wanted, false, handle.generation());
                 frame.slot += 1;
             }
             return Ok(());
         }
-        let block = engine.forest.trees().block(&wanted)?;
+        let block = core.trees().store().block(&wanted)?;
         self.frames.push(Frame { block, slot: 0, stage: Stage::Drop, full: sharing.full_back_references });
         Ok(())
     }
@@ -253,7 +190,7 @@ impl Walk {
             frame.slot += 1;
             return Ok(());
         }
-        let block = handle.engine.forest.trees().block(&wanted)?;
+        let block = handle.core().trees().store().block(&wanted)?;
         if block.owner() != id {
             frame.slot += 1;
             return Ok(());
@@ -268,7 +205,7 @@ impl Walk {
 
     /// A node's children are done.
     fn leave(&mut self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
-        let engine = handle.engine;
+        let core = handle.core();
         let id = self.tree.id();
         if let Some(frame) = self.frames.last()
             && frame.stage == Stage::Drop
@@ -276,7 +213,7 @@ impl Walk {
         {
             // A refusal leaves the leaf, or what is left of it, for a later step.
             let leaf = Arc::clone(&frame.block);
-            match handle.editor.space.charge_reference_changes(&leaf, ReferenceMoves::Dropped) {
+            match handle.editor().space.charge_reference_changes(&leaf, ReferenceMoves::Dropped) {
                 Err(TreeError::NoSpace { .. }) if self.free_in_part(handle, &leaf)? => return Ok(()),
                 charged => charged?,
             }
@@ -288,32 +225,32 @@ impl Walk {
         }
         let last = done.stage == Stage::Drop;
         if !last {
-            let sharing = engine.sharing_at(done.block.logical(), id)?;
-            let _gate = engine.sharing_gate.lock();
-            if sharing.references <= 1 || !engine.sharing_holds(done.block.logical(), &sharing) {
+            let sharing = core.trees().sharing_at(done.block.logical(), id, core.queues())?;
+            let _gate = core.sharing_gate().lock();
+            if sharing.references <= 1 || !core.block_space().sharing_holds(done.block.logical(), &sharing) {
                 // The others let go meanwhile: the parent looks at the child again.
                 return Ok(());
             }
             if let Some(parent) = self.frames.last_mut() {
                 let wanted = WantedBlock::child(id, &parent.block, parent.slot);
-                drop_reference(engine, id, parent, &wanted, false, handle.generation());
+                drop_reference(core, id, parent, &wanted, false, handle.generation());
                 parent.slot += 1;
             }
             return Ok(());
         }
         if done.block.is_leaf() {
             let kind = if done.full { ChildReferences::Full } else { ChildReferences::Keyed };
-            engine.share_children(id, &done.block, kind, false);
+            core.block_space().share_children(id, &done.block, kind, false);
         }
         match self.frames.last_mut() {
             Some(parent) => {
                 let wanted = WantedBlock::child(id, &parent.block, parent.slot);
-                drop_reference(engine, id, parent, &wanted, true, handle.generation());
+                drop_reference(core, id, parent, &wanted, true, handle.generation());
                 parent.slot += 1;
             }
             None => {
                 let own = WantedBlock::root(self.tree.root());
-                drop_reference(engine, id, &done, &own, true, handle.generation());
+                drop_reference(core, id, &done, &own, true, handle.generation());
             }
         }
         Ok(())
@@ -356,7 +293,7 @@ impl Walk {
     /// All blocks are free: the root item and the orphan item go.
     fn finish(self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
         let id = self.tree.id();
-        handle.engine.forest.remove(id);
+        handle.core().trees().forest().remove(id);
         handle.edit_root_tree(&[
             Edit::new(self.tree.item_key(), Change::RemoveIfPresent),
             Edit::new(orphan::key(id.object_id()), Change::RemoveIfPresent),
@@ -371,22 +308,22 @@ fn born(tree: &OpenTree) -> Generation {
 
 /// Makes a shared block's children referenced by its address, if they are not yet.
 fn mark(handle: &Handle<'_>, block: &Block) -> Result<(), EngineError> {
-    let engine = handle.engine;
+    let core = handle.core();
     let mut is_charged = false;
     loop {
-        let sharing = engine.sharing_at(block.logical(), block.owner())?;
+        let sharing = core.trees().sharing_at(block.logical(), block.owner(), core.queues())?;
         if sharing.full_back_references {
             return Ok(());
         }
         // Once: looking again changes nothing of what the marking takes.
         if !std::mem::replace(&mut is_charged, true) {
-            handle.editor.space.charge_reference_changes(block, ReferenceMoves::Renamed)?;
+            handle.editor().space.charge_reference_changes(block, ReferenceMoves::Renamed)?;
         }
-        let _gate = engine.sharing_gate.lock();
-        if engine.sharing_holds(block.logical(), &sharing) {
-            engine.share_children(block.owner(), block, ChildReferences::Full, true);
-            engine.share_children(block.owner(), block, ChildReferences::Keyed, false);
-            engine.set_full_back_references(block);
+        let _gate = core.sharing_gate().lock();
+        if core.block_space().sharing_holds(block.logical(), &sharing) {
+            core.block_space().share_children(block.owner(), block, ChildReferences::Full, true);
+            core.block_space().share_children(block.owner(), block, ChildReferences::Keyed, false);
+            core.block_space().set_full_back_references(block);
             return Ok(());
         }
     }
@@ -395,14 +332,14 @@ fn mark(handle: &Handle<'_>, block: &Block) -> Result<(), EngineError> {
 /// The tree lets go of a block. `parent` is the frame whose block references it (the root block references
 /// itself by its root, or if it is marked by its own address).
 fn drop_reference(
-    engine: &Engine,
+    core: &EngineCore,
     id: RootId,
     parent: &Frame,
     wanted: &WantedBlock,
     last: bool,
     generation: Generation,
 ) {
-    let length = u64::from(engine.node_size());
+    let length = u64::from(core.trees().node_size());
     let referrer =
         if parent.full { Referrer::ParentOfBlock(parent.block.logical()) } else { Referrer::Root(id) };
     let kind = ExtentKind::TreeBlock {
@@ -410,19 +347,19 @@ fn drop_reference(
         first_key: wanted.first_key.unwrap_or_default(),
         owner: id,
     };
-    if engine.was_called_free(id, wanted.logical, wanted.generation) {
+    if core.block_space().was_called_free(id, wanted.logical, wanted.generation) {
         return;
     }
-    let mut delayed = engine.delayed.lock();
+    let mut delayed = core.queues().delayed();
     delayed.change(wanted.logical, length, kind, referrer, -1, false);
     let unwritten = last && wanted.generation == generation;
     let cancelled = unwritten && delayed.cancel_fresh(wanted.logical);
     drop(delayed);
     if unwritten {
-        engine.forest.trees().forget(wanted.logical);
+        core.trees().store().forget(wanted.logical);
     }
     if cancelled {
-        engine.release_block(wanted.logical);
+        core.block_space().release_block(wanted.logical);
     }
 }
 
@@ -432,10 +369,11 @@ mod tests {
 
     use vlinder_base::thread;
     use vlinder_format::inode::{InodeItem, Mode, Timestamp};
-    use vlinder_format::{ItemType, Uuid};
+    use vlinder_format::{ItemType, Key, ObjectId, Uuid};
     use vlinder_testkit::{Scratch, require};
 
     use super::*;
+    use crate::Engine;
     use crate::opening_tests::write;
 
     /// A subvolume whose root is a node.
@@ -463,20 +401,20 @@ mod tests {
         assert!(std::process::Command::new("mkfs.btrfs").arg("-q").arg(&image).status().unwrap().success());
         let engine = write(&image).unwrap();
         let tree = plant(&engine);
-        let block = engine.forest.trees().block(&WantedBlock::root(tree.root())).unwrap();
+        let block = engine.core().trees().store().block(&WantedBlock::root(tree.root())).unwrap();
         let reference = |by| {
             let kind = ExtentKind::TreeBlock { level: block.level(), first_key: Key::MIN, owner: tree.id() };
-            let length = u64::from(engine.node_size());
+            let length = u64::from(engine.volume().geometry().node_size);
             let other = Referrer::Root(RootId(999));
-            engine.delayed.lock().change(block.logical(), length, kind, other, by, false);
+            engine.core().queues().delayed().change(block.logical(), length, kind, other, by, false);
         };
         let handle = engine.begin(Reservation::tree_deletion(STEP_LEAVES)).unwrap();
         thread::scope(|scope| {
-            let gate = engine.sharing_gate.lock();
-            let before = engine.space.reservations().promised_changes();
+            let gate = engine.core().sharing_gate().lock();
+            let before = engine.core().space().reservations().promised_changes();
             let marking = scope.spawn(|| mark(&handle, &block).unwrap());
             // It has looked, and waits for the gate, once it was charged.
-            while engine.space.reservations().promised_changes() == before {
+            while engine.core().space().reservations().promised_changes() == before {
                 thread::sleep(Duration::from_millis(1));
             }
             reference(1);
@@ -485,7 +423,14 @@ mod tests {
             marking.join().unwrap();
         });
         let children = u64::try_from(block.len()).unwrap();
-        assert_eq!(handle.editor.space.further().block_references, 2 * children);
-        assert!(engine.sharing_at(block.logical(), tree.id()).unwrap().full_back_references);
+        assert_eq!(handle.editor().space.further().block_references, 2 * children);
+        assert!(
+            engine
+                .core()
+                .trees()
+                .sharing_at(block.logical(), tree.id(), engine.core().queues())
+                .unwrap()
+                .full_back_references
+        );
     }
 }

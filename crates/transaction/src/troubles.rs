@@ -24,14 +24,14 @@ pub struct FailedCommit {
     pub is_over: bool,
 }
 
-/// What is known of it.
+/// What keeps commits from succeeding, as far as it is known.
 ///
 /// Invariants:
 /// 1. The host counts as full from a write that failed for it ([`or_host_full`](Self::or_host_full)) until
 ///    everything is durable ([`note_all_durable`](Self::note_all_durable)); both are logged once.
 /// 2. Failures for one reason, one after the other, are one failure that is counted, until it is over.
 #[derive(Default)]
-pub(crate) struct Troubles {
+pub struct Troubles {
     failed_commit: Mutex<Option<FailedCommit>>,
     /// The host has no space for a device.
     host_is_full: AtomicBool,
@@ -42,8 +42,9 @@ pub(crate) struct Troubles {
 }
 
 impl Troubles {
-    /// The last commit that failed.
-    pub(crate) fn failed_commit(&self) -> Option<FailedCommit> {
+    /// The last commit that failed since the file system was opened.
+    #[must_use]
+    pub fn failed_commit(&self) -> Option<FailedCommit> {
         self.failed_commit.lock().clone()
     }
 
@@ -64,18 +65,21 @@ impl Troubles {
         self.host_is_full.load(Ordering::Relaxed)
     }
 
-    /// How often the host became full.
-    pub(crate) fn times_host_was_full(&self) -> u64 {
+    /// How often the host became full: what one such time has learned says nothing of the next.
+    #[must_use]
+    pub fn times_host_was_full(&self) -> u64 {
         self.times_full.load(Ordering::Relaxed)
     }
 
     /// The error of a caller that needs room on the host while that is full.
-    pub(crate) fn full_host(&self) -> EngineError {
+    #[must_use]
+    pub fn full_host(&self) -> EngineError {
         EngineError::HostFull { device: self.full_device.lock().clone().unwrap_or_default() }
     }
 
     /// An error of a write, told as [`EngineError::HostFull`] where it is that; it is so from now on.
-    pub(crate) fn or_host_full(&self, error: EngineError) -> EngineError {
+    #[must_use]
+    pub fn or_host_full(&self, error: EngineError) -> EngineError {
         let EngineError::Volume(failed) = &error else { return error };
         let Some(full) = failed.full_host() else { return error };
         tracing::debug!(target: COMMIT_EVENTS, %failed, "a write waits for space on the host");
@@ -92,7 +96,7 @@ impl Troubles {
     }
 
     /// Everything is durable that was done before.
-    pub(crate) fn note_all_durable(&self) {
+    pub fn note_all_durable(&self) {
         if self.host_is_full.load(Ordering::Relaxed) {
             self.host_is_full.store(false, Ordering::Relaxed);
             tracing::info!(target: COMMIT_EVENTS, "the host has space for the image again");

@@ -8,8 +8,6 @@
 
 use vlinder_base::thread;
 
-use crate::engine::Engine;
-
 /// Does something if it is dropped before [`end`](Self::end): a panic, or an early return, ended what it
 /// watches over.
 pub(crate) struct Unfinished<F: FnMut()> {
@@ -49,20 +47,5 @@ impl PanicWatch {
 
     pub(crate) fn saw_panic(self) -> bool {
         thread::panicking() && !self.was_panicking
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "a mistake in this program broke off {0}; please report it, with the lines before this one in the log"
-)]
-struct BrokenOff(&'static str);
-
-impl Engine {
-    /// A panic ended something half-way: nothing is written any more, so that the devices hold what was
-    /// durable before.
-    pub(crate) fn break_off(&self, what: &'static str) {
-        self.latch_read_only(&BrokenOff(what));
-        self.volume.make_read_only();
     }
 }

@@ -134,7 +134,7 @@ fn reach(image: &MemoryDevice) -> Result<Vec<Reached>, String> {
     while let Some((key, data)) = cursor.item() {
         let length = match key.item_type {
             ItemType::EXTENT_ITEM => Some(key.offset),
-            ItemType::METADATA_ITEM => Some(u64::from(engine.node_size())),
+            ItemType::METADATA_ITEM => Some(u64::from(engine.volume().geometry().node_size)),
             _ => None,
         };
         if let Some(length) = length {
@@ -179,7 +179,12 @@ fn reach_of_log(engine: &Engine) -> Result<Vec<Reached>, String> {
     let mut waiting = vec![WantedBlock::root(&log(superblock.log_root, superblock.log_root_level))];
     while let Some(wanted) = waiting.pop() {
         let block = engine.forest().trees().block(&wanted).map_err(text)?;
-        reached.extend(copies(engine, wanted.logical, u64::from(engine.node_size()), true)?);
+        reached.extend(copies(
+            engine,
+            wanted.logical,
+            u64::from(engine.volume().geometry().node_size),
+            true,
+        )?);
         for slot in 0..block.len() {
             let key = block.key(slot);
             if !block.is_leaf() {

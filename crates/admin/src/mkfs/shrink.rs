@@ -28,13 +28,14 @@ pub(super) fn shrink(device: &Arc<dyn Device>) -> Result<u64, MkfsError> {
         return Ok(superblock.total_bytes);
     }
     let key = DeviceItem::key(DEVICE);
-    let found = engine.forest().trees().get(engine.chunk_tree(), &key).map_err(vlinder_fs::FsError::from)?;
+    let found =
+        engine.forest().trees().get(engine.reader().chunk_tree(), &key).map_err(vlinder_fs::FsError::from)?;
     let found = found.expect("the file system was just opened by this item");
     let item = DeviceItem::decode(found.data()).expect("the leaf was judged when it was read");
     let item = DeviceItem { total_bytes: size, ..item };
     let mut leaf = Block::clone(found.leaf());
     leaf.items_mut().data(found.slot()).copy_from_slice(&item.encode());
-    let sum = checksum(engine.checksum_kind(), leaf.checksummed_bytes());
+    let sum = checksum(engine.volume().geometry().checksum_kind, leaf.checksummed_bytes());
     leaf.store_checksum(sum.as_field());
     let length = u64::from(superblock.node_size);
     let chunk = engine.volume().chunks().covering(leaf.logical(), length)?;
@@ -80,7 +81,7 @@ fn write_superblocks(
             backup.total_bytes = superblock.total_bytes;
         }
     }
-    let kind = filesystem.engine().checksum_kind();
+    let kind = filesystem.engine().volume().geometry().checksum_kind;
     let sum = |covered: &[u8]| *checksum(kind, covered).as_field();
     for mirror in SuperblockMirror::ALL.into_iter().rev() {
         // A copy that the cut takes away goes too, for who does not cut the device.

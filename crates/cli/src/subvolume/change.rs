@@ -417,7 +417,7 @@ pub fn sync(arguments: &SubvolumeSyncArguments, session: &Session) -> Result<Exi
     let waiting = Waiting::new(session, "freeing");
     let freed = match Object::find(&images, &arguments.target, Purpose::Write, Follow::Yes)? {
         Object::Image(named) => {
-            let waiting = named.image().filesystem.engine().dead_trees();
+            let waiting = named.image().filesystem.engine().dead_trees().ids();
             let wanted = |root: &u64| arguments.ids.is_empty() || arguments.ids.contains(root);
             let freed: Vec<u64> = waiting.into_iter().map(|root| root.0).filter(wanted).collect();
             free_blocks(named.image())?;

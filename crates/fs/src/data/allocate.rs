@@ -133,7 +133,7 @@ fn preallocate(store: &FileStore, node: &Arc<FileNode>, range: ByteRange) -> Res
     let mut left: Vec<ByteRange> = missing.into_iter().rev().collect();
     while !left.is_empty() {
         let taken = preallocate_step(store, node, &mut left)?;
-        engine.settle_data_promise(promise.split(taken).keep(), taken);
+        engine.reservations().unpromise_data(promise.split(taken).keep(), taken);
     }
     Ok(())
 }
@@ -175,7 +175,7 @@ fn preallocate_step(store: &FileStore, node: &FileNode, left: &mut Vec<ByteRange
     let new: HashSet<Logical> = taken.iter().map(|extent| extent.logical).collect();
     let applied = result.and_then(|()| apply(&mut handle, node, rewrite, &new, mark_preallocated));
     if applied.is_err() {
-        engine.displace_promised_data(taken.iter().map(|extent| extent.length).sum());
+        engine.reservations().displace_data(taken.iter().map(|extent| extent.length).sum());
         taken.iter().for_each(|extent| handle.release_data(*extent));
     }
     applied.map(|()| taken.iter().map(|extent| extent.length).sum())
@@ -199,7 +199,7 @@ fn fill(
         let most = range.length_bytes().min(LARGEST_PREALLOCATED);
         let extent = handle.allocate_data(sector_size, most)?;
         // Else it would count twice: as promised, and as taken.
-        engine.place_promised_data(extent.length);
+        engine.reservations().place_data(extent.length);
         taken.push(extent);
         let item = FileExtent::preallocated(extent.logical, extent.length, handle.generation());
         rewrite.replace(Extent::new(range.start(), &item)).map_err(|_| Refusal::NotSupported)?;

@@ -103,8 +103,8 @@ impl FileStore {
         if !state.dirty {
             state.dirty = true;
             let ListChange { added, dropped } = self.dirty.add(node);
-            self.engine.await_items(added);
-            self.engine.settle_awaited_items(dropped);
+            self.engine.awaited_items().add(added);
+            self.engine.awaited_items().settle(dropped);
         }
     }
 }

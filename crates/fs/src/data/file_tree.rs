@@ -76,7 +76,7 @@ impl Drop for FileTree {
         if self.is_deleted()
             && let Some(engine) = self.engine.upgrade()
         {
-            engine.add_dead_tree(Arc::clone(&self.tree));
+            engine.dead_trees().add(Arc::clone(&self.tree));
         }
     }
 }

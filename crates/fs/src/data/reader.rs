@@ -148,11 +148,11 @@ impl Reader<'_> {
         }
         let salvages = engine.options().rescue.leniency.salvages;
         // As on Linux, a checksum tree that rescue= does without verifies nothing.
-        if engine.is_bad_root(RootId::CHECKSUM_TREE) {
+        if engine.reader().is_bad_root(RootId::CHECKSUM_TREE) {
             fetches.iter().for_each(|fetch| self.cache.note_unverified(fetch.length));
             return Ok(Vec::new());
         }
-        let lookup = engine.checksum_lookup()?;
+        let lookup = engine.reader().checksum_lookup()?;
         let mut all = Vec::with_capacity(fetches.len());
         for fetch in fetches {
             let expected = match lookup.expected(fetch.start, fetch.length) {

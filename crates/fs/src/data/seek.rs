@@ -151,7 +151,7 @@ struct Sharing<'a> {
 impl<'a> Sharing<'a> {
     fn new(store: &'a FileStore, handle: Option<&Handle<'a>>) -> Result<Self> {
         let engine = store.engine();
-        let is_known = !engine.is_bad_root(RootId::EXTENT_TREE);
+        let is_known = !engine.reader().is_bad_root(RootId::EXTENT_TREE);
         let users = if is_known { Some(engine.extent_users(handle)?) } else { None };
         Ok(Self { users, known: HashMap::new() })
     }

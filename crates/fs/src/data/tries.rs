@@ -46,7 +46,7 @@ impl<'a> Tries<'a> {
             larger_left: LARGER_TICKETS,
             waited_for: 0,
             ticket: None,
-            deletion_steps: engine.deletion_steps(),
+            deletion_steps: engine.dead_trees().steps(),
             patient_until: None,
         }
     }
@@ -72,7 +72,7 @@ impl<'a> Tries<'a> {
         self.waited_for = self.waited_for.max(lacking);
         match &self.ticket {
             Some(ticket) => ticket.raise(lacking),
-            None => self.ticket = Some(engine.take_ticket(lacking)),
+            None => self.ticket = Some(engine.reservations().take_ticket(lacking)),
         }
         engine.commit()?;
         Ok(true)
@@ -84,7 +84,7 @@ impl<'a> Tries<'a> {
         let engine = self.engine;
         let now = engine.clock().monotonic();
         let until = *self.patient_until.get_or_insert(now.saturating_add(LONGEST_PATIENCE));
-        let before = std::mem::replace(&mut self.deletion_steps, engine.deletion_steps());
+        let before = std::mem::replace(&mut self.deletion_steps, engine.dead_trees().steps());
         if now >= until {
             return Ok(false);
         }
@@ -92,7 +92,7 @@ impl<'a> Tries<'a> {
             if let Err(error) = engine.clean(CLEANED_BLOCKS) {
                 tracing::debug!(%error, "deleted subvolumes gave back nothing");
             }
-            self.deletion_steps = engine.deletion_steps();
+            self.deletion_steps = engine.dead_trees().steps();
         }
         if self.deletion_steps == before {
             return Ok(false);

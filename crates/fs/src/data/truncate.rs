@@ -115,7 +115,7 @@ pub(crate) fn drop_unflushed_range(store: &FileStore, node: &FileNode, range: By
         // A run with a hole in it is two, each of which takes metadata of its own.
         let cut = PromisedData::written(0, u64::from(unflushed.dirty.surrounds(range)));
         unflushed.promised += cut;
-        store.engine().promise_accepted_data(cut);
+        store.engine().reservations().promise_accepted_data(cut);
         unflushed.dirty.remove(range);
         let removed = before - unflushed.dirty.bytes();
         write_back.account(-i64::try_from(removed).unwrap_or(i64::MAX));
@@ -125,7 +125,7 @@ pub(crate) fn drop_unflushed_range(store: &FileStore, node: &FileNode, range: By
         }
         states.clear(range, DELALLOC).map_err(FsError::State)?;
     }
-    store.engine().settle_data_promise(settled, 0);
+    store.engine().reservations().unpromise_data(settled, 0);
     write_back.remove_if_clean(node);
     Ok(())
 }

@@ -32,7 +32,7 @@ pub fn write(store: &FileStore, node: &Arc<FileNode>, offset: u64, data: Cow<'_,
         ByteRange::with_length(offset, data.len() as u64).filter(|range| range.end() <= MAX_FILE_SIZE);
     let range = range.ok_or(Refusal::FileTooLarge)?;
     if store.engine().is_host_full() && store.write_back().is_over_limit() {
-        return Err(store.engine().full_host().into());
+        return Err(store.engine().troubles().full_host().into());
     }
     let sectors = whole_sectors(range, u64::from(store.sector_size()));
     let size = node.size();

@@ -66,7 +66,7 @@ pub(super) fn release(engine: &Engine, stored: &[WrittenExtent]) {
     if taken.is_empty() {
         return;
     }
-    engine.displace_promised_data(taken.iter().map(|extent| extent.length).sum());
+    engine.reservations().displace_data(taken.iter().map(|extent| extent.length).sum());
     match engine.begin(Reservation::accepted(0)) {
         Ok(mut handle) => taken.into_iter().for_each(|extent| handle.release_data(extent)),
         // The file system is read-only then; the space is free again when it is opened the next time.

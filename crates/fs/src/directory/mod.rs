@@ -311,7 +311,7 @@ impl Filesystem {
         }
         loop {
             let from = directory::index_key(directory.number(), next);
-            let waiting = self.engine().items(tree, from, end, 4096)?;
+            let waiting = self.engine().reader().items(tree, from, end, 4096)?;
             let Some((last, _)) = waiting.last() else { return Ok(next) };
             match last.offset.checked_add(1) {
                 Some(following) => next = DirectoryIndex(following),

@@ -134,7 +134,7 @@ impl OpenDirectory {
         while next < self.end && records.len() < most || next == last && self.end == last {
             let tree = self.inode.subvolume().tree();
             let wanted = most.saturating_sub(records.len()).max(1);
-            let items = self.filesystem.engine().items(tree, index(next), end, wanted)?;
+            let items = self.filesystem.engine().reader().items(tree, index(next), end, wanted)?;
             for (key, data) in &items {
                 let record = self.record(key, data)?;
                 if directory::is_file_name(&record.name) {

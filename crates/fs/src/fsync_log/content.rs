@@ -175,7 +175,9 @@ impl Writer<'_, '_> {
             return Ok(Some(inode.state().item));
         }
         let key = InodeItem::key(number);
-        let Some(data) = self.filesystem.engine().item(self.subvolume.tree(), &key)? else { return Ok(None) };
+        let Some(data) = self.filesystem.engine().reader().item(self.subvolume.tree(), &key)? else {
+            return Ok(None);
+        };
         let item = InodeItem::decode(&data);
         Ok(Some(item.map_err(|fault| Damage::new(fault, place(self.subvolume, key)))?))
     }
@@ -277,7 +279,7 @@ impl Writer<'_, '_> {
         } else {
             (range.address.0, range.disk_bytes)
         };
-        let lookup = self.filesystem.engine().checksum_lookup().map_err(FsError::from)?;
+        let lookup = self.filesystem.engine().reader().checksum_lookup().map_err(FsError::from)?;
         let found = lookup.expected(Logical(start), length).map_err(FsError::from)?;
         // Without checksums the data are in the tree as well, or the file would not be read there either.
         if let Ok(expected) = found {

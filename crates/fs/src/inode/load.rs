@@ -42,7 +42,7 @@ impl Filesystem {
             return self.load_placeholder(subvolume, id, absent);
         }
         let key = InodeItem::key(id.number);
-        let data = self.engine().item(subvolume.tree(), &key)?.ok_or(Refusal::NotFound)?;
+        let data = self.engine().reader().item(subvolume.tree(), &key)?.ok_or(Refusal::NotFound)?;
         let damage = |fault: vlinder_format::inode::InodeFault| Damage::new(fault, place(&subvolume, key));
         let item = InodeItem::decode(&data).map_err(damage)?;
         let unknown =

@@ -197,7 +197,7 @@ impl NameChanges<'_, '_, '_> {
     }
 
     fn node_size(&self) -> usize {
-        usize::try_from(self.subvolume.engine().node_size()).unwrap_or(usize::MAX)
+        usize::try_from(self.subvolume.engine().volume().geometry().node_size).unwrap_or(usize::MAX)
     }
 
     /// The inode that a name stands for, by the directory's entry of the name.

@@ -37,8 +37,8 @@ impl Filesystem {
         let parent_root = self.inode(InodeId::root_of(directory.id().root))?;
         let mut handle = self.begin_with(Reservation::subvolume(ITEMS).of(ChangeKind::Subvolume))?;
         let index = self.take_index(directory)?;
-        let tree =
-            handle.create_subvolume_tree(Uuid(self.engine().random().uuid()), Stamp::of(&handle).time)?;
+        let tree = handle
+            .create_subvolume_tree(Uuid(self.engine().options().random.uuid()), Stamp::of(&handle).time)?;
         let made = self.fill_subvolume(caller, &mut handle, directory, &parent_root, &tree).and_then(|()| {
             self.name_subvolume(&mut handle, directory, name, index, tree.id(), tree.item_key())
         });
@@ -48,7 +48,7 @@ impl Filesystem {
                 self.engine().latch_read_only(&second);
             }
             drop(handle);
-            self.engine().add_dead_tree(tree);
+            self.engine().dead_trees().add(tree);
             return Err(error);
         }
         Ok(InodeId::root_of(tree.id()))
@@ -197,7 +197,7 @@ impl Filesystem {
             directory_tree: Arc::clone(directory.subvolume().tree()),
             name_keys,
             id,
-            uuid: Uuid(self.engine().random().uuid()),
+            uuid: Uuid(self.engine().options().random.uuid()),
             time: Stamp::of(&handle).time,
             read_only,
             after: Box::new(

@@ -28,11 +28,12 @@ use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_format::{Generation, Key, Logical, RootId};
 use vlinder_tree::{Edit, Readahead, Root};
 
+pub(crate) use self::space::take_for_log;
 pub(crate) use self::writer::LogWriter;
 use self::writer::{Content, Log};
 use crate::checksums::ChecksumTree;
 use crate::editor::Editor;
-use crate::engine::Engine;
+use crate::engine_core::EngineCore;
 use crate::handle_space::HandleSpace;
 use crate::phase::Unpublishable;
 use crate::{EngineError, Handle};
@@ -82,7 +83,7 @@ pub struct LogTicket {
 /// The log of the running transaction, being changed. Dropped without [`finish`](LogEdit::finish), it leaves
 /// the log half made: until the next commit nothing more is logged then.
 pub struct LogEdit<'a> {
-    engine: &'a Engine,
+    core: &'a EngineCore,
     content: MutexGuard<'a, Content>,
     editor: Editor<'a>,
     is_finished: bool,
@@ -96,10 +97,10 @@ impl Handle<'_> {
     /// That the file system has become read-only; [`EngineError::HostFull`] where that commit waits for space
     /// on the host.
     pub fn wait_until_published(&self) -> Result<(), EngineError> {
-        let latch = &self.engine.latch;
-        let waited = self.engine.running.wait_until_published(self.generation(), || latch.check_writable());
+        let latch = self.core().latch();
+        let waited = self.core().running().wait_until_published(self.generation(), || latch.check_writable());
         waited.map_err(|why| match why {
-            Unpublishable::HeldUp => self.engine.full_host(),
+            Unpublishable::HeldUp => self.core().troubles().full_host(),
             Unpublishable::Refused(error) => error,
         })?;
         latch.check_writable()
@@ -111,30 +112,30 @@ impl Handle<'_> {
     /// # Errors
     /// [`NoLog`], or that the file system has become read-only.
     pub fn edit_log(&self) -> Result<LogEdit<'_>, LogError> {
-        let engine = self.engine;
+        let core = self.core();
         self.wait_until_published()?;
-        let content = engine.log.edit();
+        let content = core.log().edit();
         let generation = self.generation();
         assert!(
             content.generation == generation || content.roots.is_none(),
             "a log outlived its transaction"
         );
-        if engine.chunks.has_new() {
+        if core.chunks().has_new() {
             return Err(LogError::NoLog(NoLog::NewChunk));
         }
         if content.is_broken && content.generation == generation {
             return Err(LogError::NoLog(NoLog::Broken));
         }
-        if engine.log.is_too_large() {
+        if core.log().is_too_large() {
             return Err(LogError::NoLog(NoLog::TooLarge));
         }
         let editor = Editor::new(
-            engine.log.trees(),
-            HandleSpace::new(engine, None, Charge::default()),
+            core.log().trees(),
+            HandleSpace::new(core.block_space(), None, Charge::default()),
             generation,
-            engine.identity(),
+            core.trees().identity(),
         );
-        let mut edit = LogEdit { engine, content, editor, is_finished: false };
+        let mut edit = LogEdit { core, content, editor, is_finished: false };
         edit.content.generation = generation;
         edit.content.sequence += 1;
         Ok(edit)
@@ -198,7 +199,7 @@ impl LogEdit<'_> {
         checksums: &[u8],
     ) -> Result<(), LogError> {
         let root = self.log(subvolume)?;
-        let geometry = self.engine.checksum_geometry();
+        let geometry = self.core.trees().checksum_geometry();
         let tree = ChecksumTree { root: &root, geometry };
         tree.remove(&mut self.editor, start, geometry.covered(checksums.len()))?;
         Ok(tree.insert(&mut self.editor, start, checksums)?)
@@ -214,20 +215,5 @@ impl LogEdit<'_> {
 impl Drop for LogEdit<'_> {
     fn drop(&mut self) {
         self.content.is_broken |= !self.is_finished;
-    }
-}
-
-impl Engine {
-    /// The transaction of `generation` ends: its log is worth nothing once its superblock is durable, and so
-    /// long its blocks stay pinned. No handle is open.
-    pub(crate) fn end_log(&self, generation: Generation) -> Result<(), EngineError> {
-        let length = u64::from(self.node_size());
-        for logical in self.log.end(generation) {
-            self.space
-                .pins()
-                .pin_reserved(logical, length)
-                .map_err(|fault| vlinder_format::Damage::new(fault, vlinder_format::Place::default()))?;
-        }
-        Ok(())
     }
 }

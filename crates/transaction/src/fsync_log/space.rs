@@ -4,47 +4,48 @@
 use vlinder_format::{Logical, RootId};
 use vlinder_tree::TreeError;
 
-use crate::engine::Engine;
+use super::writer::LogWriter;
+use crate::promises::Reserver;
 use vlinder_space::Taken;
 use vlinder_space::{Charge, Draw, Purpose};
 
 /// Logs hold at most three times as much as they leave.
 const LEAST_LEFT_SHARE: u64 = 3;
 
-impl Engine {
-    /// Takes addresses for blocks of a log, from the room that nobody was promised. A chunk is not made for
-    /// them: the log could not use it. Nor do logs take so much that others would need one: a quarter of what
-    /// was free before them stays, since what they have held comes back with the next commit, and a chunk
-    /// stays.
-    pub(crate) fn take_for_log(&self, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
-        let no_space = TreeError::NoSpace { root: RootId::TREE_LOG, needed_bytes: 0 };
-        let block_bytes = u64::from(self.node_size());
-        if self.log_bytes() / LEAST_LEFT_SHARE > self.space.available(Purpose::Metadata) {
-            return Err(no_space);
-        }
-        // A leaf costs more than the block that it is.
-        let blocks = Charge::leaves(u64::try_from(count).unwrap_or(u64::MAX));
-        if !self.try_changes(blocks, Draw::Nothing) {
-            return Err(no_space);
-        }
-        let goal = into.len() + count;
-        let taken = loop {
-            match self.space.take_blocks(Purpose::Metadata, goal, block_bytes, into) {
-                Taken::Done => break Ok(()),
-                Taken::Load(group) => match self.load_group(group) {
-                    Ok(()) => {}
-                    Err(error) => break Err(error),
-                },
-                Taken::Wait => {}
-                Taken::Chunk => break Err(no_space),
-            }
-        };
-        self.space.reservations().unpromise(blocks);
-        taken
+/// Takes addresses for blocks of a log, from the room that nobody was promised. A chunk is not made for
+/// them: the log could not use it. Nor do logs take so much that others would need one: a quarter of what
+/// was free before them stays, since what they have held comes back with the next commit, and a chunk
+/// stays.
+pub(crate) fn take_for_log(
+    reserver: Reserver<'_>,
+    log: &LogWriter,
+    count: usize,
+    into: &mut Vec<Logical>,
+) -> Result<(), TreeError> {
+    let no_space = TreeError::NoSpace { root: RootId::TREE_LOG, needed_bytes: 0 };
+    let block_bytes = u64::from(reserver.trees().node_size());
+    // By what the logs' blocks are and were.
+    let log_bytes = log.held_blocks().saturating_mul(block_bytes);
+    if log_bytes / LEAST_LEFT_SHARE > reserver.space().available(Purpose::Metadata) {
+        return Err(no_space);
     }
-
-    /// Bytes that logs hold until the next commit, by what their blocks are and were.
-    fn log_bytes(&self) -> u64 {
-        self.log.held_blocks().saturating_mul(u64::from(self.node_size()))
+    // A leaf costs more than the block that it is.
+    let blocks = Charge::leaves(u64::try_from(count).unwrap_or(u64::MAX));
+    if !reserver.try_changes(blocks, Draw::Nothing) {
+        return Err(no_space);
     }
+    let goal = into.len() + count;
+    let taken = loop {
+        match reserver.space().take_blocks(Purpose::Metadata, goal, block_bytes, into) {
+            Taken::Done => break Ok(()),
+            Taken::Load(group) => match reserver.group_loader().load(group) {
+                Ok(()) => {}
+                Err(error) => break Err(error),
+            },
+            Taken::Wait => {}
+            Taken::Chunk => break Err(no_space),
+        }
+    };
+    reserver.space().reservations().unpromise(blocks);
+    taken
 }

@@ -10,8 +10,9 @@ use vlinder_volume::WriteRequest;
 use super::writer::Content;
 use super::{LogError, LogTicket, NoLog};
 use crate::editor::Editor;
-use crate::engine::Engine;
+use crate::engine_core::EngineCore;
 use crate::handle_space::HandleSpace;
+use crate::sealing::seal_all;
 use crate::unwinding::Unfinished;
 use crate::{EngineError, Handle};
 use vlinder_forest::new_root_item;
@@ -33,21 +34,20 @@ impl Handle<'_> {
     /// [`NoLog`]: a commit has to do it. Any other error leaves it unsure what is on the devices, and the
     /// file system read-only.
     pub fn sync_log(&self, ticket: LogTicket) -> Result<(), LogError> {
-        let (engine, log) = (self.engine, &self.engine.log);
-        let check = || engine.latch.check_writable();
+        let (core, log) = (self.core(), self.core().log());
+        let check = || core.latch().check_writable();
         if !log.begin_writing(self.generation(), ticket.sequence, check)? {
             return Ok(());
         }
         let unfinished = Unfinished::new(|| {
-            engine.break_off("the writing of the fsync log");
+            core.shutdown().break_off("the writing of the fsync log");
             log.end_writing(self.generation(), None);
         });
-        let written = LogSync { engine, generation: self.generation() }.write();
+        let written = LogSync { core, generation: self.generation() }.write();
         unfinished.end();
         log.end_writing(self.generation(), written.as_ref().ok().copied());
         if let Err(LogError::Engine(error)) = &written {
-            engine.latch_read_only(error);
-            engine.volume.make_read_only();
+            core.shutdown().stop_writing(error);
         }
         written.map(drop)
     }
@@ -55,14 +55,14 @@ impl Handle<'_> {
 
 /// The writing of what is in the log of one transaction, by the thread that does it.
 struct LogSync<'a> {
-    engine: &'a Engine,
+    core: &'a EngineCore,
     generation: Generation,
 }
 
 impl LogSync<'_> {
     /// Writes what is in the log; gives up to where.
     fn write(&self) -> Result<u64, LogError> {
-        let _timer = self.engine.log.sync_timer();
+        let _timer = self.core.log().sync_timer();
         let sealed = self.seal()?;
         let requests = sealed
             .blocks
@@ -72,32 +72,32 @@ impl LogSync<'_> {
                 data: Data::Inside(Arc::clone(block) as _),
             })
             .collect();
-        let written = self.engine.volume.write(requests).and_then(|()| self.engine.volume.flush_all());
+        let written = self.core.volume().write(requests).and_then(|()| self.core.volume().flush_all());
         let published =
-            written.and_then(|()| self.engine.volume.publish_log(sealed.root.logical, sealed.root.level));
+            written.and_then(|()| self.core.volume().publish_log(sealed.root.logical, sealed.root.level));
         match published {
             Ok(()) => {}
             // The log is whole on the devices or nothing refers to it, and its blocks stay taken until the
             // commit that follows is published. That is tried again until the host has space.
             Err(error) if error.full_host().is_some() => {
-                self.engine.log.note_broken();
+                self.core.log().note_broken();
                 return Err(LogError::NoLog(NoLog::Broken));
             }
             Err(error) => return Err(EngineError::from(error).into()),
         }
-        self.engine.log.note_written(sealed.blocks.len());
-        self.engine.log.trees().thaw();
+        self.core.log().note_written(sealed.blocks.len());
+        self.core.log().trees().thaw();
         Ok(sealed.sequence)
     }
 
     /// Brings the tree of the logs' roots up to date and takes all changed blocks, sealed. They are not
     /// changed from then on. No other thread is writing, so those taken before are in the clean cache.
     fn seal(&self) -> Result<SealedLog, LogError> {
-        let mut content = self.engine.log.content();
+        let mut content = self.core.log().content();
         if content.is_broken {
             return Err(LogError::NoLog(NoLog::Broken));
         }
-        if self.engine.chunks.has_new() {
+        if self.core.chunks().has_new() {
             // A block or an extent of data may lie in it.
             return Err(LogError::NoLog(NoLog::NewChunk));
         }
@@ -108,19 +108,19 @@ impl LogSync<'_> {
                 return Err(error);
             }
         };
-        let blocks = self.engine.log.trees().frozen(&self.engine.log.trees().freeze(self.generation));
-        let blocks = self.engine.seal_all(&blocks).map_err(EngineError::from)?;
-        self.engine.log.trees().seal_frozen(&blocks);
+        let blocks = self.core.log().trees().frozen(&self.core.log().trees().freeze(self.generation));
+        let blocks = seal_all(self.core.blocks(), &blocks).map_err(EngineError::from)?;
+        self.core.log().trees().seal_frozen(&blocks);
         Ok(SealedLog { blocks, root: root.pointer(), sequence: content.sequence })
     }
 
     /// Writes where each log begins into the tree of the logs' roots.
     fn record_logs(&self, content: &mut Content) -> Result<Arc<Root>, LogError> {
         let mut editor = Editor::new(
-            self.engine.log.trees(),
-            HandleSpace::new(self.engine, None, Charge::default()),
+            self.core.log().trees(),
+            HandleSpace::new(self.core.block_space(), None, Charge::default()),
             self.generation,
-            self.engine.identity(),
+            self.core.trees().identity(),
         );
         let roots = match &content.roots {
             Some(roots) => Arc::clone(roots),

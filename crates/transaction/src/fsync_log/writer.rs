@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashSet};
 use vlinder_base::metrics::{Counter, Histogram, Registry, Timer, Unit};
 use vlinder_base::sync::{Arc, Condvar, Mutex, MutexGuard};
 use vlinder_format::block::BLOCK_FLAG_WRITTEN;
-use vlinder_format::{Block, Generation, Logical, RootId};
+use vlinder_format::{Block, Damage, Generation, Logical, Place, RootId};
+use vlinder_space::Pins;
 use vlinder_tree::{BlockSource, Root, RootPointer, TreeMetrics, Trees};
 
 use crate::EngineError;
@@ -196,9 +197,24 @@ impl LogWriter {
         self.metrics.blocks_written.add(u64::try_from(blocks).unwrap_or(u64::MAX));
     }
 
+    /// The transaction of `generation` ends: its log is worth nothing once its superblock is durable, and so
+    /// long its blocks stay pinned. No handle is open.
+    pub(crate) fn end_transaction(
+        &self,
+        generation: Generation,
+        node_size: u32,
+        pins: Pins<'_>,
+    ) -> Result<(), EngineError> {
+        let length = u64::from(node_size);
+        for logical in self.end(generation) {
+            pins.pin_reserved(logical, length).map_err(|fault| Damage::new(fault, Place::default()))?;
+        }
+        Ok(())
+    }
+
     /// The transaction of `generation` ends, and its log with it. Gives the addresses that the log had on
     /// devices.
-    pub(super) fn end(&self, generation: Generation) -> HashSet<Logical> {
+    fn end(&self, generation: Generation) -> HashSet<Logical> {
         let mut content = self.content.lock();
         // What was not written yet never will be.
         self.trees.freeze(generation);

@@ -45,7 +45,7 @@ fn delete(engine: &Engine, tree: Arc<OpenTree>) {
     let mut handle = engine.begin(Reservation::deletion(100)).unwrap();
     handle.delete_tree(&tree).unwrap();
     drop(handle);
-    engine.add_dead_tree(tree);
+    engine.dead_trees().add(tree);
     engine.commit().unwrap();
 }
 
@@ -74,7 +74,7 @@ fn a_walk_goes_on_after_a_crash_wherever_it_stood() {
             if !more {
                 let left = used_bytes(&engine) - before;
                 assert!(left <= MOST_LEFT_BYTES, "{left} bytes are left with {budget} blocks at a time");
-                assert_eq!(engine.dead_trees(), [] as [RootId; 0]);
+                assert_eq!(engine.dead_trees().ids(), [] as [RootId; 0]);
                 break;
             }
             drop(engine);
@@ -159,16 +159,16 @@ fn a_tree_whose_walk_met_an_error_is_freed_when_that_has_passed() {
     drop(engine);
     let spoiled = spoil_a_leaf(&image, first);
     let engine = open(&image);
-    assert_eq!(engine.dead_trees(), [first, second]);
+    assert_eq!(engine.dead_trees().ids(), [first, second]);
     for behind in [[second, first].as_slice(), &[first], &[first]] {
         let error = engine.clean(1 << 20).unwrap_err().to_string();
         assert!(error.contains("checksum"), "{error}");
-        assert_eq!(engine.dead_trees(), behind);
+        assert_eq!(engine.dead_trees().ids(), behind);
         engine.commit().unwrap();
     }
     spoiled.turn(&image);
     assert!(!engine.clean(1 << 20).unwrap());
-    assert_eq!(engine.dead_trees(), [] as [RootId; 0]);
+    assert_eq!(engine.dead_trees().ids(), [] as [RootId; 0]);
     engine.commit().unwrap();
     let left = used_bytes(&engine) - before;
     assert!(left <= MOST_LEFT_BYTES, "{left} bytes are left");

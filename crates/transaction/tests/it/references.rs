@@ -1,4 +1,4 @@
-//! Who refers to an extent, where the extent tree has to tell references apart.
+//! References to an extent, where the extent tree has to tell references apart.
 
 use std::collections::HashMap;
 

@@ -40,7 +40,7 @@ impl WritesInFlight {
             Ok(()) => Ok(stored),
             Err(error) => {
                 release(engine, &stored);
-                Err(engine.or_host_full(error.into()).into())
+                Err(engine.troubles().or_host_full(error.into()).into())
             }
         }
     }

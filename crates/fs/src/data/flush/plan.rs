@@ -198,7 +198,7 @@ fn inline(
     if !whole_file || part.range.end() > sector_size || job.size == 0 {
         return Ok(None);
     }
-    let fits_leaf = u64::from(store.engine().node_size())
+    let fits_leaf = u64::from(store.engine().volume().geometry().node_size)
         .saturating_sub((HEADER_SIZE + ITEM_HEADER_SIZE + INLINE_HEADER_SIZE) as u64);
     let most = store.options().max_inline_bytes.min(fits_leaf).min(sector_size - 1);
     let mut bytes = vec![0; job.size as usize];

@@ -123,7 +123,7 @@ fn finish(store: &FileStore, job: &FileFlush) -> Result<()> {
         write_back.account_change(before, unflushed.bytes());
         clear_states(data, &unflushed, &parts(std::slice::from_ref(job)))
     };
-    store.engine().settle_data_promise(settled, job.placed_bytes);
+    store.engine().reservations().unpromise_data(settled, job.placed_bytes);
     write_back.remove_if_clean(&job.node);
     cleared
 }

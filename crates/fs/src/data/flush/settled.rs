@@ -93,7 +93,7 @@ impl<'a> Entering<'a> {
             self.store.write_back().account_change(before, unflushed.bytes());
             clear_states(data, &unflushed, &ranges)
         };
-        self.store.engine().settle_data_promise(self.promised, self.job.placed_bytes);
+        self.store.engine().reservations().unpromise_data(self.promised, self.job.placed_bytes);
         self.store.write_back().remove_if_clean(&self.job.node);
         cleared
     }

@@ -124,7 +124,7 @@ fn place<'a>(
                 let length = bytes.len() as u64;
                 let extent = handle.allocate_data(length, length)?;
                 if extent.length == length {
-                    store.engine().place_promised_data(length);
+                    store.engine().reservations().place_data(length);
                 } else {
                     // Free space is in pieces smaller than this; bytes as they are can go into several.
                     handle.release_data(extent);
@@ -160,7 +160,7 @@ fn place_plain(
     let mut at = range.start();
     while at < range.end() {
         let extent = handle.allocate_data(sector_size, range.end() - at)?;
-        store.engine().place_promised_data(extent.length);
+        store.engine().reservations().place_data(extent.length);
         let part = ByteRange::with_length(at, extent.length).unwrap_or(range);
         let place = Place::New { extent, compression: CompressionId::NONE };
         placed.push(AllocatedExtent {
@@ -220,7 +220,7 @@ fn checksums_of(store: &FileStore, jobs: &[FileFlush], placed: &[AllocatedExtent
         }
         part_counts.push(parts.len() - first);
     }
-    let kind = store.engine().checksum_kind();
+    let kind = store.engine().volume().geometry().checksum_kind;
     let mut checksums = checksums::of_pieces(kind, &parts, sector_bytes).into_iter();
     let mut by_piece = Vec::with_capacity(placed.len());
     for (piece, count) in placed.iter().zip(part_counts) {
