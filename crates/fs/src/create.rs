@@ -11,13 +11,16 @@ use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::changes::Changes;
 use crate::compression_property::COMPRESSION_NAME;
 use crate::compression_property::CompressionProperty;
+use crate::data::begin;
 use crate::directory::check_new_name;
 use crate::extended::AttributeMode;
 use crate::ids::InodeId;
 use crate::inode::{Inode, new_item};
 use crate::open::OpenInode;
+use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
+use vlinder_transaction::Reservation;
 
 /// Items that making a file may touch: its inode, reference, extent and three attributes, the two entries of
 /// its name, and the directory's inode.
@@ -95,7 +98,7 @@ impl Filesystem {
             new: NewFile::of(FileType::Regular, file.permissions),
         });
         let named: Vec<NewName<'_>> = named.collect();
-        self.with_room(|| self.make_all(directory, &named))
+        with_room(self.engine(), || self.make_all(directory, &named))
     }
 
     /// Makes an empty directory.
@@ -179,7 +182,7 @@ impl Filesystem {
         directory: &Arc<Inode>,
         permissions: u32,
     ) -> Result<OpenInode> {
-        self.with_room(|| self.make_temporary(caller, directory, permissions))
+        with_room(self.engine(), || self.make_temporary(caller, directory, permissions))
     }
 
     fn make_temporary(&self, caller: &Caller, directory: &Arc<Inode>, permissions: u32) -> Result<OpenInode> {
@@ -188,11 +191,11 @@ impl Filesystem {
         }
         let _operation = directory.operation.write();
         self.may_add_name(caller, directory)?;
-        let mut handle = self.begin_for(ChangeKind::Names, ITEMS)?;
+        let mut handle = begin(self.store(), Reservation::items(ITEMS).of(ChangeKind::Names))?;
         let new = NewFile::of(FileType::Regular, permissions);
         let mut prepared = self.prepare(caller, directory, new, Stamp::of(&handle))?;
         prepared.item.link_count = 0;
-        let mut changes = Changes::new(self, directory.subvolume());
+        let mut changes = Changes::new(self.engine(), directory.subvolume());
         changes.add_inode(&prepared, b"", handle.generation())?;
         changes.insert_pending(orphan::key(prepared.number), Vec::new());
         changes.apply(&mut handle)?;
@@ -213,7 +216,7 @@ impl Filesystem {
         name: &[u8],
         new: NewFile<'_>,
     ) -> Result<Arc<Inode>> {
-        let made = self.with_room(|| self.make_all(directory, &[NewName { caller, name, new }]))?;
+        let made = with_room(self.engine(), || self.make_all(directory, &[NewName { caller, name, new }]))?;
         Ok(made.into_iter().next().expect("as many were made as were asked for"))
     }
 
@@ -226,7 +229,7 @@ impl Filesystem {
             return Ok(Vec::new());
         }
         let _operation = directory.operation.write();
-        let mut changes = Changes::new(self, directory.subvolume());
+        let mut changes = Changes::new(self.engine(), directory.subvolume());
         for NewName { caller, name, new } in files {
             self.access(caller, directory, Access::EXECUTE)?;
             // That it exists is told before that it may not be made.
@@ -234,7 +237,7 @@ impl Filesystem {
             self.may_make(caller, directory, new.file_type)?;
         }
         let items = u32::try_from(files.len()).unwrap_or(u32::MAX).saturating_mul(ITEMS);
-        let mut handle = self.begin_for(ChangeKind::Names, items)?;
+        let mut handle = begin(self.store(), Reservation::items(items).of(ChangeKind::Names))?;
         let stamp = Stamp::of(&handle);
         let mut all = Vec::with_capacity(files.len());
         for NewName { caller, name, new } in files {

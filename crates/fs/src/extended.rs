@@ -13,9 +13,12 @@ use crate::attribute_items;
 use crate::changes::Changes;
 use crate::compression_property::COMPRESSION_NAME;
 use crate::compression_property::CompressionProperty;
+use crate::data::begin;
 use crate::inode::Inode;
+use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
+use vlinder_transaction::Reservation;
 
 /// The largest value that Linux takes (`XATTR_SIZE_MAX`); blocks take less.
 const LARGEST_VALUE: usize = 65536;
@@ -243,9 +246,9 @@ impl Filesystem {
         mode: AttributeMode,
         adapt: impl FnOnce(&mut crate::InodeState),
     ) -> Result<()> {
-        let mut handle = self.with_room(|| {
-            let mut handle = self.begin_for(ChangeKind::Attributes, 3)?;
-            let mut changes = Changes::new(self, inode.subvolume());
+        let mut handle = with_room(self.engine(), || {
+            let mut handle = begin(self.store(), Reservation::items(3).of(ChangeKind::Attributes))?;
+            let mut changes = Changes::new(self.engine(), inode.subvolume());
             changes.touch_inode(inode.number());
             changes.set_attribute(inode.number(), name, value, mode, handle.generation())?;
             changes.apply(&mut handle)?;

@@ -9,6 +9,7 @@ use vlinder_format::inode::{FileType, InodeFlags};
 
 use crate::data::{self, Allocate, MappedExtent, OpenCache, Seek};
 use crate::inode::Inode;
+use crate::room::with_room;
 use crate::{Caller, Filesystem, Refusal, Result};
 
 /// From where a file's data change, which decides what the change does besides.
@@ -259,7 +260,7 @@ impl Filesystem {
         self.check_change(inode, refusing)?;
         let mode_changed = self.begin_change(caller, inode, origin)?;
         let _noting = self.store().background().noting();
-        self.with_room(|| data::allocate(self, inode, what, offset, length))?;
+        with_room(self.engine(), || data::allocate(self, inode, what, offset, length))?;
         Ok(FileChange { length_bytes: length, mode_changed })
     }
 
@@ -308,7 +309,7 @@ impl Filesystem {
                 length > 0 && source.1 < source.0.size() && self.begin_change(caller, target.0, origin)?;
             let _noting = self.store().background().noting();
             let copy = || data::copy_range(self, source.0, source.1, target.0, target.1, length);
-            let copied = self.with_room(copy)?;
+            let copied = with_room(self.engine(), copy)?;
             Ok(FileChange { length_bytes: copied, mode_changed })
         })
     }
@@ -330,7 +331,9 @@ impl Filesystem {
             self.check_change(target.0, refusing_copies(WriteOrigin::Caller))?;
             self.begin_change(caller, target.0, WriteOrigin::Caller)?;
             let _noting = self.store().background().noting();
-            self.with_room(|| data::clone_range(self, source.0, source.1, target.0, target.1, length))
+            with_room(self.engine(), || {
+                data::clone_range(self, source.0, source.1, target.0, target.1, length)
+            })
         })
     }
 

@@ -10,8 +10,7 @@ use vlinder_format::inode::{GroupId, Timestamp, UserId};
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, RootId};
 use vlinder_transaction::{
-    COMMIT_EVENTS, ChangeKind, Engine, EngineError, EngineOptions, Handle, Participant, ReadOnlyReason,
-    Reservation,
+    COMMIT_EVENTS, Engine, EngineError, EngineOptions, Handle, Participant, ReadOnlyReason, Reservation,
 };
 use vlinder_volume::{MappedChunk, OpenRules, Opened, Volume};
 
@@ -22,6 +21,7 @@ use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::cache::InodeCache;
 use crate::options::{OpenOptions, Owners};
+use crate::participant::{put_dirty_inodes, register};
 use crate::put_off::PutOff;
 use crate::subvolume::{LowestParents, Subvolume};
 use crate::{FsError, Refusal, Result, SubvolumeChoice};
@@ -67,7 +67,7 @@ pub(crate) struct Shared {
     /// Known once a subvolume was met that has no reference back.
     pub(crate) lowest_parents: Mutex<Option<LowestParents>>,
     /// File data.
-    pub(crate) store: FileStore,
+    pub(crate) store: Arc<FileStore>,
     pub(crate) host_retry: HostRetry,
     pub(crate) put_off: PutOff,
     pub(crate) fsync: FsyncMetrics,
@@ -217,7 +217,8 @@ impl Filesystem {
             other => other?,
         };
         if filesystem.engine().read_only_reason().is_none() {
-            let participant = crate::participant::register(&filesystem);
+            let (store, flush_on_commit) = (&filesystem.shared.store, filesystem.options().flush_on_commit);
+            let participant = register(store, flush_on_commit);
             *filesystem.shared.participant.lock() = Some(participant);
             if filesystem.options().background {
                 filesystem.start_background()?;
@@ -237,7 +238,7 @@ impl Filesystem {
             .unwrap_or_else(|| usize::try_from(options.cache_bytes / 8 / INODE_BYTES).unwrap_or(usize::MAX));
         let inodes = InodeCache::new(most_inodes);
         let shared = Shared {
-            store: FileStore::new(Arc::clone(&engine), &options),
+            store: Arc::new(FileStore::new(Arc::clone(&engine), &options)),
             engine,
             host_retry: HostRetry::default(),
             put_off: PutOff::default(),
@@ -403,62 +404,7 @@ impl Filesystem {
     /// # Errors
     /// No space, or the file system is read-only.
     pub fn begin(&self, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::items(items))
-    }
-
-    /// As [`begin`](Self::begin), for changes of a kind.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn begin_for(&self, kind: ChangeKind, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::items(items).of(kind))
-    }
-
-    /// As [`begin`](Self::begin), for what frees space: it may use the reserve, so that deleting always
-    /// works.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn begin_deletion(&self, kind: ChangeKind, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::deletion(items).of(kind))
-    }
-
-    /// As [`begin_deletion`](Self::begin_deletion), for removing a name, which leaves as much of the reserve
-    /// as Linux does.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn begin_removal(&self, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::removal(items).of(ChangeKind::Names))
-    }
-
-    /// As [`begin_deletion`](Self::begin_deletion), for what was accepted before, and leaves no room for the
-    /// tickets of other threads.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn begin_accepted(&self, kind: ChangeKind, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::accepted(items).of(kind))
-    }
-
-    /// As [`begin_deletion`](Self::begin_deletion), for deleting a subvolume: where snapshots share all that
-    /// there is, nothing else gives back space.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn begin_tree_deletion(&self, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::tree_deletion(items).of(ChangeKind::Subvolume))
-    }
-
-    pub(crate) fn begin_with(&self, reservation: Reservation) -> Result<Handle<'_>> {
-        begin(self.store(), reservation)
-    }
-
-    /// As [`begin_with`](Self::begin_with), for what may as well be done later.
-    pub(crate) fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>> {
-        let begun = self.engine().begin_at_once(reservation)?;
-        self.shared.store.background().note_change();
-        Ok(begun)
+        begin(self.store(), Reservation::items(items))
     }
 
     /// Writes everything out and commits: what was done before is durable when this returns.
@@ -492,7 +438,7 @@ impl Filesystem {
     /// What putting them in or committing met.
     pub fn commit(&self) -> Result<Generation> {
         self.flush_for_commit()?;
-        self.put_dirty_inodes()?;
+        put_dirty_inodes(self.store())?;
         Ok(self.engine().commit()?)
     }
 

@@ -12,11 +12,14 @@ use vlinder_transaction::ChangeKind;
 
 use crate::changes::Changes;
 use crate::create::note_names_changed;
+use crate::data::begin;
 use crate::data::{DataError, DataFault};
 use crate::directory::check_new_name;
 use crate::inode::Inode;
+use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Filesystem, Refusal, Result};
+use vlinder_transaction::Reservation;
 
 /// The most names of a file (`BTRFS_LINK_MAX`).
 const MOST_LINKS: u32 = 65535;
@@ -67,9 +70,9 @@ impl Filesystem {
         if item.link_count >= MOST_LINKS {
             return Err(Refusal::TooManyLinks.into());
         }
-        let mut handle = self.with_room(|| {
-            let mut handle = self.begin_for(ChangeKind::Names, ITEMS)?;
-            let mut changes = Changes::new(self, directory.subvolume());
+        let mut handle = with_room(self.engine(), || {
+            let mut handle = begin(self.store(), Reservation::items(ITEMS).of(ChangeKind::Names))?;
+            let mut changes = Changes::new(self.engine(), directory.subvolume());
             let index = self.take_index(directory)?;
             let location = InodeItem::key(inode.number());
             let entry_type = DirectoryEntryType::from(inode.file_type());

@@ -11,8 +11,11 @@ use crate::attributes::Attributes;
 use crate::changes::Changes;
 use crate::compression_property::COMPRESSION_NAME;
 use crate::compression_property::CompressionProperty;
+use crate::data::begin;
+use crate::data::begin_at_once;
 use crate::extended::{AttributeMode, CAPABILITY_NAME};
 use crate::inode::{Inode, InodeState};
+use crate::room::with_room;
 use crate::set_attributes::{SetAttributes, SetTime};
 use crate::stamp::Stamp;
 use crate::{Access, AccessTimes, Caller, Capabilities, Filesystem, Refusal, Result};
@@ -249,8 +252,8 @@ impl Filesystem {
                 SetAttributes { permissions: Some(kept), keeps_capability, ..SetAttributes::default() };
             self.set_others_or_keep_times(caller, inode, &changes)?;
         }
-        self.with_room(|| crate::data::truncate(self, inode, size))?;
-        let mut handle = self.begin_accepted(ChangeKind::Attributes, 1)?;
+        with_room(self.engine(), || crate::data::truncate(self, inode, size))?;
+        let mut handle = begin(self.store(), Reservation::accepted(1).of(ChangeKind::Attributes))?;
         let charged = inode.charge_item(&mut handle);
         let mut state = inode.state();
         state.note_content_change(Stamp::of(&handle).time);
@@ -275,12 +278,12 @@ impl Filesystem {
         const LEAVES: u32 = 3;
         let reservation = Reservation::items(LEAVES).of(ChangeKind::Attributes);
         if !changes.sets_times_alone() {
-            return self.with_room(|| {
-                let handle = self.begin_with(reservation)?;
+            return with_room(self.engine(), || {
+                let handle = begin(self.store(), reservation)?;
                 self.set_others(caller, inode, changes, handle)
             });
         }
-        let begun = self.begin_at_once(reservation);
+        let begun = begin_at_once(self.store(), reservation);
         match begun.and_then(|handle| self.set_others(caller, inode, changes, handle)) {
             Err(error) if error.refusal() == Some(Refusal::NoSpace) => {
                 self.keep_times(inode, changes);
@@ -309,7 +312,7 @@ impl Filesystem {
             && self.read_attribute(inode, CAPABILITY_NAME)?.is_some();
         let mut item = inode.state().item;
         self.adapt(caller, inode, &mut item, changes);
-        let mut edits = Changes::new(self, inode.subvolume());
+        let mut edits = Changes::new(self.engine(), inode.subvolume());
         edits.touch_inode(inode.number());
         if drops_capability {
             edits.set_attribute(

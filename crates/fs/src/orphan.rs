@@ -13,9 +13,12 @@ use vlinder_tree::Readahead;
 
 use crate::changes::Changes;
 use crate::data::Steps;
+use crate::data::begin;
 use crate::ids::InodeId;
 use crate::inode::Inode;
+use crate::room::with_room;
 use crate::{Filesystem, FsError, Refusal, Result, Subvolume};
+use vlinder_transaction::Reservation;
 
 /// So many items beside its data a deleted file may have for its deletion in one step.
 const MOST_ITEMS: usize = 64;
@@ -24,7 +27,7 @@ impl Filesystem {
     /// Deletes a file without names, unless it is open. The caller holds no lock. Where there is no space for
     /// that, it is tried again later ([`Self::delete_put_off`]).
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
-        let deleted = self.with_room(|| self.try_delete_if_unused(inode));
+        let deleted = with_room(self.engine(), || self.try_delete_if_unused(inode));
         if deleted.as_ref().is_err_and(FsError::finds_no_space) {
             self.shared().put_off.add(inode);
         }
@@ -57,7 +60,7 @@ impl Filesystem {
             let (keys, complete) = self.items_of(inode, steps.most_items())?;
             let found = keys.len();
             let Some(mut handle) = steps.begin(found, charge_of_last_items(found))? else { continue };
-            let mut changes = Changes::new(self, inode.subvolume());
+            let mut changes = Changes::new(self.engine(), inode.subvolume());
             for key in keys {
                 changes.remove(key);
             }
@@ -143,8 +146,8 @@ impl Filesystem {
     }
 
     fn remove_orphan_item(&self, subvolume: &Subvolume, number: ObjectId) -> Result<()> {
-        let mut handle = self.begin_deletion(ChangeKind::Names, 1)?;
-        let mut changes = Changes::new(self, subvolume);
+        let mut handle = begin(self.store(), Reservation::deletion(1).of(ChangeKind::Names))?;
+        let mut changes = Changes::new(self.engine(), subvolume);
         changes.remove_pending(orphan::key(number));
         changes.apply(&mut handle)
     }
@@ -214,7 +217,7 @@ mod tests {
         let inode = filesystem.create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
         let mut handle =
             Steps::new(filesystem.store(), 1).begin(0, charge_of_last_items(0)).unwrap().unwrap();
-        let mut changes = Changes::new(&filesystem, inode.subvolume());
+        let mut changes = Changes::new(filesystem.engine(), inode.subvolume());
         changes.remove_pending(orphan::key(inode.number()));
         changes.remove_pending(InodeItem::key(inode.number()));
         changes.apply(&mut handle).unwrap();
@@ -230,8 +233,8 @@ mod tests {
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let root = filesystem.root().unwrap();
         let inode = filesystem.create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
-        let mut handle = filesystem.begin_deletion(ChangeKind::Names, 4).unwrap();
-        let mut changes = Changes::new(&filesystem, inode.subvolume());
+        let mut handle = begin(filesystem.store(), Reservation::deletion(4).of(ChangeKind::Names)).unwrap();
+        let mut changes = Changes::new(filesystem.engine(), inode.subvolume());
         changes.remove_pending(InodeItem::key(inode.number()));
         changes.apply(&mut handle).unwrap();
         // As a commit that is being prepared does with an inode that was read meanwhile.

@@ -3,9 +3,11 @@
 use vlinder_codec::compress::Compression;
 
 use crate::compression_property::CompressionProperty;
+use crate::data::begin;
 use crate::data::{compression_property, has_feature, note_feature};
 use crate::inode::Inode;
 use crate::{Filesystem, Result};
+use vlinder_transaction::Reservation;
 
 impl Filesystem {
     /// The `btrfs.compression` of a file or directory, from memory or its attribute.
@@ -24,7 +26,7 @@ impl Filesystem {
         if has_feature(self.engine(), algorithm) {
             return Ok(());
         }
-        let handle = self.begin(0)?;
+        let handle = begin(self.store(), Reservation::items(0))?;
         note_feature(self.engine(), &handle, algorithm);
         Ok(())
     }

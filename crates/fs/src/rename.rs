@@ -11,12 +11,15 @@ use vlinder_tree::Edit;
 use crate::changes::Changes;
 use crate::create::note_names_changed;
 use crate::create::{NewFile, Prepared};
+use crate::data::begin;
 use crate::directory::{NameTarget, check_new_name};
 use crate::ids::InodeId;
 use crate::inode::Inode;
+use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::unlink::{Fate, LastName};
 use crate::{Access, Caller, Capabilities, Filesystem, FsError, OpenInode, Refusal, Result};
+use vlinder_transaction::Reservation;
 
 /// Items that a rename may touch, a whiteout included.
 const ITEMS: u32 = 20;
@@ -155,7 +158,7 @@ impl Filesystem {
         let _rename = rename.crosses_directories().then(|| self.shared().rename.lock());
         let loser = {
             let _directories = self.lock_directories(old.directory, new.directory)?;
-            self.with_room(|| self.rename_locked(rename))?
+            with_room(self.engine(), || self.rename_locked(rename))?
         };
         match loser {
             Some((loser, fate)) => self.meet_fate(loser, fate),
@@ -233,7 +236,7 @@ impl Filesystem {
         {
             return Err(Refusal::NotEmpty.into());
         }
-        let mut handle = self.begin_for(ChangeKind::Names, ITEMS)?;
+        let mut handle = begin(self.store(), Reservation::items(ITEMS).of(ChangeKind::Names))?;
         match &found.replaced {
             Some(other) if rename.is_exchange() => {
                 self.exchange(&mut handle, rename, &found.moved, other)?;
@@ -416,8 +419,8 @@ impl<'a> RenamePlan<'a> {
         Self {
             filesystem,
             old_root: from.id(),
-            old: Changes::new(filesystem, from),
-            new: (from.id() != to.id()).then(|| Changes::new(filesystem, to)),
+            old: Changes::new(filesystem.engine(), from),
+            new: (from.id() != to.id()).then(|| Changes::new(filesystem.engine(), to)),
             roots: RootChanges::new(),
         }
     }

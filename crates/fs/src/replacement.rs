@@ -7,10 +7,13 @@ use vlinder_transaction::ChangeKind;
 
 use crate::changes::Changes;
 use crate::create::Prepared;
+use crate::data::begin;
 use crate::inode::{Inode, new_item};
 use crate::open::{OpenInode, OpenMode};
+use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Caller, Filesystem, Refusal, Result, data};
+use vlinder_transaction::Reservation;
 
 /// Items that making the file without a name may touch: its inode, its orphan item, and `btrfs.compression`.
 const ITEMS: u32 = 4;
@@ -45,7 +48,7 @@ impl Replacement {
         if item.flags.has(InodeFlags::VERITY) {
             return Err(Refusal::NotPermitted.into());
         }
-        let content = filesystem.with_room(|| make_nameless(filesystem, caller, target.inode()))?;
+        let content = with_room(filesystem.engine(), || make_nameless(filesystem, caller, target.inode()))?;
         Ok(Self { filesystem: filesystem.clone(), target, content })
     }
 
@@ -68,7 +71,9 @@ impl Replacement {
             filesystem.changeable_item(target)?;
             filesystem.kill_privileges(caller, target)?;
             let _noting = filesystem.store().background().noting();
-            filesystem.with_room(|| data::replace_content(filesystem.store(), source.node(), target.node()))
+            with_room(filesystem.engine(), || {
+                data::replace_content(filesystem.store(), source.node(), target.node())
+            })
         })
     }
 }
@@ -78,7 +83,7 @@ impl Replacement {
 fn make_nameless(filesystem: &Filesystem, caller: &Caller, like: &Arc<Inode>) -> Result<OpenInode> {
     let compression = filesystem.compression_property(like)?;
     let flags = InodeFlags(like.flags().0 & DATA_FLAGS.0);
-    let mut handle = filesystem.begin_for(ChangeKind::Names, ITEMS)?;
+    let mut handle = begin(filesystem.store(), Reservation::items(ITEMS).of(ChangeKind::Names))?;
     let stamp = Stamp::of(&handle);
     let template = InodeItem {
         user: caller.user,
@@ -94,7 +99,7 @@ fn make_nameless(filesystem: &Filesystem, caller: &Caller, like: &Arc<Inode>) ->
         default_acl: None,
         compression,
     };
-    let mut changes = Changes::new(filesystem, like.subvolume());
+    let mut changes = Changes::new(filesystem.engine(), like.subvolume());
     changes.add_inode(&prepared, b"", stamp.generation)?;
     changes.insert_pending(orphan::key(prepared.number), Vec::new());
     changes.apply(&mut handle)?;

@@ -7,11 +7,15 @@ use vlinder_format::{Damage, orphan};
 
 use crate::changes::Changes;
 use crate::create::note_names_changed;
+use crate::data::begin;
 use crate::directory::{NameTarget, check_new_name, end_of_indexes};
 use crate::inode::Inode;
 use crate::inode::load::place;
+use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Filesystem, OpenInode, Refusal, Result};
+use vlinder_transaction::ChangeKind;
+use vlinder_transaction::Reservation;
 
 /// Items that removing a name may touch.
 const ITEMS: u32 = 8;
@@ -76,7 +80,8 @@ impl Filesystem {
             return Err(Refusal::IsADirectory.into());
         }
         self.may_remove_name(caller, directory, &victim)?;
-        let fate = self.with_room(|| self.remove_file_name(directory, name, &target, &victim, last))?;
+        let fate =
+            with_room(self.engine(), || self.remove_file_name(directory, name, &target, &victim, last))?;
         drop(guard);
         self.meet_fate(victim, fate)
     }
@@ -130,7 +135,8 @@ impl Filesystem {
             victim.state().opens += 1;
             return Ok(Some(OpenInode::adopt(self, victim)));
         }
-        let fate = self.with_room(|| self.remove_file_name(directory, name, &target, &victim, last))?;
+        let fate =
+            with_room(self.engine(), || self.remove_file_name(directory, name, &target, &victim, last))?;
         drop(guard);
         self.meet_fate(victim, fate)
     }
@@ -172,8 +178,8 @@ impl Filesystem {
         if victim.is_directory() && victim.size() > 0 {
             return Err(Refusal::NotEmpty.into());
         }
-        let mut handle = self.begin_removal(ITEMS)?;
-        let mut changes = Changes::new(self, directory.subvolume());
+        let mut handle = begin(self.store(), Reservation::removal(ITEMS).of(ChangeKind::Names))?;
+        let mut changes = Changes::new(self.engine(), directory.subvolume());
         let index = changes.remove_reference(target.id.number, directory.number(), name)?;
         changes.remove_entry(directory.number(), name, index)?;
         let fate = self.plan_loss(&mut changes, victim, last)?;
@@ -241,8 +247,8 @@ impl Filesystem {
     /// Removes a name whose subvolume is not there.
     pub(crate) fn remove_placeholder(&self, directory: &Inode, name: &[u8]) -> Result<()> {
         let index = self.find_index(directory, name)?;
-        let mut handle = self.begin_removal(ITEMS)?;
-        let mut changes = Changes::new(self, directory.subvolume());
+        let mut handle = begin(self.store(), Reservation::removal(ITEMS).of(ChangeKind::Names))?;
+        let mut changes = Changes::new(self.engine(), directory.subvolume());
         changes.remove_entry(directory.number(), name, index)?;
         changes.apply(&mut handle)?;
         let mut state = directory.state();

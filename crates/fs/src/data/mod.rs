@@ -68,7 +68,7 @@ pub use open_cache::OpenCache;
 pub use seek::{MappedExtent, Seek};
 
 pub(crate) use allocated::allocated_bytes;
-pub(crate) use begin::begin;
+pub(crate) use begin::{begin, begin_at_once};
 pub(crate) use compression::{compression_property, has_feature, note_feature};
 pub(crate) use deletion_steps::Steps;
 pub(crate) use extent::{Content, Extent};

@@ -6,7 +6,10 @@ use vlinder_format::uuid_item::UuidKind;
 use vlinder_format::{Generation, RootId, Uuid};
 use vlinder_transaction::ChangeKind;
 
+use crate::data::begin;
+use crate::participant::put_dirty_inodes;
 use crate::{Caller, Filesystem, InodeId, Refusal, Result};
+use vlinder_transaction::Reservation;
 
 impl Filesystem {
     /// Makes a subvolume read-only, or writable. One that was received becomes writable only by force, and
@@ -40,9 +43,9 @@ impl Filesystem {
         }
         if read_only {
             crate::data::flush::flush_subvolume(self.store(), root)?;
-            self.put_dirty_inodes()?;
+            put_dirty_inodes(self.store())?;
         }
-        let mut handle = self.begin_for(ChangeKind::Subvolume, 3)?;
+        let mut handle = begin(self.store(), Reservation::items(3).of(ChangeKind::Subvolume))?;
         if forgets_origin {
             handle.remove_uuid(UuidKind::Received, received, root)?;
         }

@@ -14,10 +14,13 @@ use crate::acl::Acl;
 use crate::changes::Changes;
 use crate::create::NewFile;
 use crate::create::note_names_changed;
+use crate::data::begin;
 use crate::directory::check_new_name;
 use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::participant::into_engine;
+use crate::participant::put_dirty_inodes;
+use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Filesystem, Refusal, Result};
 
@@ -35,7 +38,7 @@ impl Filesystem {
         let _operation = directory.operation.write();
         self.may_add_subvolume(caller, directory, name)?;
         let parent_root = self.inode(InodeId::root_of(directory.id().root))?;
-        let mut handle = self.begin_with(Reservation::subvolume(ITEMS).of(ChangeKind::Subvolume))?;
+        let mut handle = begin(self.store(), Reservation::subvolume(ITEMS).of(ChangeKind::Subvolume))?;
         let index = self.take_index(directory)?;
         let tree =
             handle.create_subvolume_tree(Uuid(self.engine().random().uuid()), Stamp::of(&handle).time)?;
@@ -82,7 +85,7 @@ impl Filesystem {
         prepared.item.flags = InodeFlags::NONE;
         prepared.compression =
             self.inherited_compression(parent_root, FileType::Directory, InodeFlags::NONE)?;
-        let mut changes = Changes::of_tree(self, Arc::clone(tree));
+        let mut changes = Changes::of_tree(self.engine(), Arc::clone(tree));
         let own_name = InodeReference { index: DirectoryIndex(0), name: b".." };
         changes.put(inode_ref::key(prepared.number, prepared.number), own_name.encode());
         changes.add_inode(&prepared, b"", stamp.generation)?;
@@ -112,7 +115,7 @@ impl Filesystem {
         location: Key,
     ) -> Result<()> {
         let parent = directory.id();
-        let mut changes = Changes::new(self, directory.subvolume());
+        let mut changes = Changes::new(self.engine(), directory.subvolume());
         let generation = handle.generation();
         changes.add_entry(parent.number, name, index, location, DirectoryEntryType::DIRECTORY, generation)?;
         changes.apply(handle)?;
@@ -162,7 +165,7 @@ impl Filesystem {
         self.may_add_subvolume(caller, directory, name)?;
         let index = self.take_index(directory)?;
         let snapshot =
-            self.with_room(|| self.promise_snapshot(&source, directory, (name, index), read_only))?;
+            with_room(self.engine(), || self.promise_snapshot(&source, directory, (name, index), read_only))?;
         let id = snapshot.id();
         snapshot.commit()?;
         // Files that are open in the source without a name go from the snapshot, as on Linux: left there,
@@ -180,8 +183,8 @@ impl Filesystem {
         read_only: bool,
     ) -> Result<PromisedSnapshot<'_>> {
         // What waits in memory alone belongs into the snapshot.
-        self.put_dirty_inodes()?;
-        let mut handle = self.begin_with(Reservation::subvolume(ITEMS).of(ChangeKind::Subvolume))?;
+        put_dirty_inodes(self.store())?;
+        let mut handle = begin(self.store(), Reservation::subvolume(ITEMS).of(ChangeKind::Subvolume))?;
         self.check_room_for_entry(directory, name)?;
         let id = handle.new_subvolume_number()?;
         let (filesystem, parent, entry_name) = (self.clone(), Arc::clone(directory), name.to_vec());
@@ -215,7 +218,7 @@ impl Filesystem {
 
     /// Refuses a name whose entry cannot be added, before anything depends on it.
     fn check_room_for_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
-        let mut changes = Changes::new(self, directory.subvolume());
+        let mut changes = Changes::new(self.engine(), directory.subvolume());
         let location = InodeItem::key(ObjectId::FIRST_FREE);
         let entry_type = DirectoryEntryType::DIRECTORY;
         changes.add_entry(

@@ -6,7 +6,9 @@ use vlinder_format::{Damage, Generation, ItemType, ObjectId, RootId};
 use vlinder_transaction::ChangeKind;
 use vlinder_tree::{Change, Edit};
 
+use crate::data::begin;
 use crate::{Caller, Capabilities, Filesystem, FsError, Refusal, Result, SubvolumeChoice};
+use vlinder_transaction::Reservation;
 
 const NAME: &[u8] = b"default";
 
@@ -43,7 +45,7 @@ impl Filesystem {
             return Err(Refusal::NotPermitted.into());
         }
         let location = self.subvolume(root)?.tree().item_key();
-        let mut handle = self.begin_for(ChangeKind::Subvolume, 1)?;
+        let mut handle = begin(self.store(), Reservation::items(1).of(ChangeKind::Subvolume))?;
         let key = directory::item_key(ObjectId::ROOT_TREE_DIRECTORY, NAME);
         let present = self.engine().forest().trees().get(self.engine().forest().root_tree(), &key)?;
         let mut item = Vec::new();

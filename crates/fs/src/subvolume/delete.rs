@@ -8,10 +8,14 @@ use vlinder_transaction::SUBVOLUME_DELETION_LEAVES;
 
 use crate::changes::Changes;
 use crate::create::note_names_changed;
+use crate::data::begin;
 use crate::inode::Inode;
 use crate::rename::apply_to_root_tree;
+use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
+use vlinder_transaction::ChangeKind;
+use vlinder_transaction::Reservation;
 
 /// How a subvolume is deleted, which decides who may.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,7 +34,7 @@ impl Filesystem {
     /// the default subvolume and for callers who may not; [`Refusal::Busy`] for the one that is shown;
     /// [`Refusal::NotEmpty`] where another subvolume lies in it.
     pub fn delete_subvolume(&self, caller: &Caller, directory: &Arc<Inode>, name: &[u8]) -> Result<()> {
-        self.with_room(|| self.delete_subvolume_by(caller, directory, name, Way::Deletion))
+        with_room(self.engine(), || self.delete_subvolume_by(caller, directory, name, Way::Deletion))
     }
 
     /// Removes an empty subvolume as the directory that it looks like: a caller that may remove directories
@@ -41,7 +45,7 @@ impl Filesystem {
         directory: &Arc<Inode>,
         name: &[u8],
     ) -> Result<()> {
-        self.with_room(|| self.delete_subvolume_by(caller, directory, name, Way::DirectoryRemoval))
+        with_room(self.engine(), || self.delete_subvolume_by(caller, directory, name, Way::DirectoryRemoval))
     }
 
     fn delete_subvolume_by(
@@ -81,8 +85,11 @@ impl Filesystem {
         let subvolume = Arc::clone(victim.subvolume());
         let place = self.whole_place_of_subvolume(root)?.ok_or(Refusal::NotFound)?;
         let (parent, index) = (place.directory, place.index);
-        let mut handle = self.begin_tree_deletion(SUBVOLUME_DELETION_LEAVES)?;
-        let mut changes = Changes::new(self, directory.subvolume());
+        let mut handle = begin(
+            self.store(),
+            Reservation::tree_deletion(SUBVOLUME_DELETION_LEAVES).of(ChangeKind::Subvolume),
+        )?;
+        let mut changes = Changes::new(self.engine(), directory.subvolume());
         changes.remove_entry(directory.number(), name, index)?;
         changes.apply(&mut handle)?;
         let references = BTreeMap::from([
