@@ -8,15 +8,19 @@ use vlinder_format::{FileOffset, Generation, ObjectId, orphan};
 use vlinder_transaction::ChangeKind;
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
+use crate::attribute_change::AttributeMode;
 use crate::changes::Changes;
 use crate::compression_property::COMPRESSION_NAME;
 use crate::compression_property::CompressionProperty;
 use crate::data::begin;
+use crate::data::compression_property;
 use crate::directory::check_new_name;
-use crate::extended::AttributeMode;
+use crate::directory::index::take_index;
 use crate::ids::InodeId;
+use crate::inode::table::InodeTable;
 use crate::inode::{Inode, new_item};
 use crate::open::OpenInode;
+use crate::permission::inherited_group;
 use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
@@ -190,7 +194,7 @@ impl Filesystem {
             return Err(Refusal::NotADirectory.into());
         }
         let _operation = directory.operation.write();
-        self.may_add_name(caller, directory)?;
+        self.rights().may_add_name(caller, directory)?;
         let mut handle = begin(self.store(), Reservation::items(ITEMS).of(ChangeKind::Names))?;
         let new = NewFile::of(FileType::Regular, permissions);
         let mut prepared = self.prepare(caller, directory, new, Stamp::of(&handle))?;
@@ -199,14 +203,14 @@ impl Filesystem {
         changes.add_inode(&prepared, b"", handle.generation())?;
         changes.insert_pending(orphan::key(prepared.number), Vec::new());
         changes.apply(&mut handle)?;
-        let inode = self.remember(directory, prepared);
+        let inode = remember(self.inodes(), directory, prepared);
         let mut state = inode.state();
         state.orphan = true;
         state.linkable = true;
         state.opens += 1;
         drop(state);
         drop(handle);
-        Ok(OpenInode::adopt(self, inode))
+        Ok(self.opener().adopt(inode))
     }
 
     fn make(
@@ -231,10 +235,10 @@ impl Filesystem {
         let _operation = directory.operation.write();
         let mut changes = Changes::new(self.engine(), directory.subvolume());
         for NewName { caller, name, new } in files {
-            self.access(caller, directory, Access::EXECUTE)?;
+            self.rights().access(caller, directory, Access::EXECUTE)?;
             // That it exists is told before that it may not be made.
             changes.load_entries(directory, name)?;
-            self.may_make(caller, directory, new.file_type)?;
+            self.rights().may_make(caller, directory, new.file_type)?;
         }
         let items = u32::try_from(files.len()).unwrap_or(u32::MAX).saturating_mul(ITEMS);
         let mut handle = begin(self.store(), Reservation::items(items).of(ChangeKind::Names))?;
@@ -246,7 +250,7 @@ impl Filesystem {
             all.push(prepared);
         }
         changes.apply(&mut handle)?;
-        let made = all.into_iter().map(|prepared| self.remember(directory, prepared)).collect();
+        let made = all.into_iter().map(|prepared| remember(self.inodes(), directory, prepared)).collect();
         let mut state = directory.state();
         let name_bytes = files.iter().map(|file| file.name.len()).sum();
         note_names_changed(&mut state, stamp, name_bytes, 0);
@@ -264,7 +268,7 @@ impl Filesystem {
         target: &[u8],
         generation: Generation,
     ) -> Result<()> {
-        let index = self.take_index(directory)?;
+        let index = take_index(self.engine(), directory)?;
         let entry_type = prepared.item.file_type().map(DirectoryEntryType::from).unwrap_or_default();
         let location = InodeItem::key(prepared.number);
         changes.add_entry(directory.number(), name, index, location, entry_type, generation)?;
@@ -283,8 +287,8 @@ impl Filesystem {
     ) -> Result<Prepared> {
         let parent = directory.state().item;
         let is_link = new.file_type == FileType::SymbolicLink;
-        let (group, mut permissions) = self.inherited_group(caller, &parent, new.file_type, new.permissions);
-        let default = if is_link { None } else { self.default_acl(directory)? };
+        let (group, mut permissions) = inherited_group(caller, &parent, new.file_type, new.permissions);
+        let default = if is_link { None } else { self.rights().default_acl(directory)? };
         let mut access_acl = None;
         if let Some(default) = &default {
             let mut acl = Acl::clone(default);
@@ -351,27 +355,11 @@ impl Filesystem {
     ) -> Result<CompressionProperty> {
         let takes = matches!(file_type, FileType::Regular | FileType::Directory)
             && !flags.has_any(InodeFlags::NODATACOW | InodeFlags::NODATASUM);
-        let parent = self.compression_property(directory)?;
+        let parent = compression_property(self.store(), directory.node())?;
         Ok(match parent {
             CompressionProperty::Algorithm(_) if takes => parent,
             _ => CompressionProperty::None,
         })
-    }
-
-    /// Puts a new file into memory.
-    pub(crate) fn remember(&self, directory: &Inode, prepared: Prepared) -> Arc<Inode> {
-        let file_type = prepared.item.file_type().unwrap_or(FileType::Regular);
-        let id = InodeId::new(directory.id().root, prepared.number);
-        let inode = Inode::new(Arc::clone(directory.subvolume()), id, file_type, prepared.item);
-        {
-            let mut state = inode.state();
-            state.next_index = Some(DirectoryIndex::FIRST);
-            state.compression = Some(prepared.compression);
-            state.acl.access = Some(prepared.access_acl.map(Arc::new));
-            state.acl.default = Some(prepared.default_acl);
-            state.no_capability = true;
-        }
-        self.shared().inodes.insert_new(inode)
     }
 }
 
@@ -402,6 +390,22 @@ impl Changes<'_> {
         self.insert_pending(InodeItem::key(number), item.encode().to_vec());
         Ok(())
     }
+}
+
+/// Puts a new file into memory.
+pub(crate) fn remember(inodes: &InodeTable, directory: &Inode, prepared: Prepared) -> Arc<Inode> {
+    let file_type = prepared.item.file_type().unwrap_or(FileType::Regular);
+    let id = InodeId::new(directory.id().root, prepared.number);
+    let inode = Inode::new(Arc::clone(directory.subvolume()), id, file_type, prepared.item);
+    {
+        let mut state = inode.state();
+        state.next_index = Some(DirectoryIndex::FIRST);
+        state.compression = Some(prepared.compression);
+        state.acl.access = Some(prepared.access_acl.map(Arc::new));
+        state.acl.default = Some(prepared.default_acl);
+        state.no_capability = true;
+    }
+    inodes.insert_new(inode)
 }
 
 /// The directory's own inode after names were added and removed.

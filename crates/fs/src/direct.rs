@@ -28,7 +28,7 @@ impl Filesystem {
         parts: &[(u64, &[u8])],
         origin: WriteOrigin,
     ) -> Result<FileChange> {
-        self.check_host_room()?;
+        self.maintenance().check_host_room()?;
         let operation = self.lock_for_write(caller, inode, parts, origin)?;
         let change = if operation.is_shared() {
             self.write_inside_locked(caller, inode, parts, origin)?

@@ -7,9 +7,13 @@ use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::{FileType, InodeFlags};
 
+use crate::Access;
 use crate::data::{self, Allocate, MappedExtent, OpenCache, Seek};
 use crate::inode::Inode;
+use crate::open::{OpenInode, OpenMode};
+use crate::privileges::kill_privileges;
 use crate::room::with_room;
+use crate::stamp::{now, recently};
 use crate::{Caller, Filesystem, Refusal, Result};
 
 /// From where a file's data change, which decides what the change does besides.
@@ -76,6 +80,32 @@ pub struct FileChange {
 }
 
 impl Filesystem {
+    /// Opens a file. The caller truncates (through `set_attributes`) where that was asked for.
+    ///
+    /// # Errors
+    /// Those of permissions; [`Refusal::NotFound`] where the file is gone, [`Refusal::IsADirectory`] for
+    /// writing one.
+    pub fn open_inode(&self, caller: &Caller, inode: &Arc<Inode>, mode: OpenMode) -> Result<OpenInode> {
+        let writes = mode.write || mode.append || mode.truncate;
+        match inode.file_type() {
+            FileType::SymbolicLink => return Err(Refusal::SymbolicLinkLoop.into()),
+            FileType::Directory if writes => return Err(Refusal::IsADirectory.into()),
+            _ => {}
+        }
+        let mut access = Access::default();
+        if mode.read {
+            access = access.with(Access::READ);
+        }
+        if writes {
+            access = access.with(Access::WRITE);
+        }
+        self.rights().access(caller, inode, access)?;
+        if inode.flags().has(InodeFlags::APPEND) && ((writes && !mode.append) || mode.truncate) {
+            return Err(Refusal::NotPermitted.into());
+        }
+        self.opener().hold(inode)
+    }
+
     /// Reads from an offset into `target`; gives how many bytes, fewer only at the end of the file.
     ///
     /// # Errors
@@ -90,7 +120,7 @@ impl Filesystem {
         require_regular(inode)?;
         let count = {
             let _operation = inode.operation.read();
-            data::read(self, inode, cache, offset, target)?
+            data::read::read(self.store(), inode.node(), cache, offset, target)?
         };
         self.note_access(inode);
         Ok(count)
@@ -115,7 +145,7 @@ impl Filesystem {
     /// # Errors
     /// As [`write_file`](Self::write_file).
     pub fn append(&self, caller: &Caller, inode: &Arc<Inode>, data: Cow<'_, [u8]>) -> Result<u64> {
-        self.check_host_room()?;
+        self.maintenance().check_host_room()?;
         let _operation = inode.operation.write();
         let offset = inode.size();
         self.write_locked(caller, inode, offset, data, WriteOrigin::Caller)?;
@@ -138,7 +168,7 @@ impl Filesystem {
         origin: WriteOrigin,
     ) -> Result<FileChange> {
         if !origin.is_write_back() {
-            self.check_host_room()?;
+            self.maintenance().check_host_room()?;
         }
         let _operation = self.lock_for_write(caller, inode, &[(offset, data.as_ref())], origin)?;
         self.write_locked(caller, inode, offset, data, origin)
@@ -160,7 +190,7 @@ impl Filesystem {
         let mode_changed = self.begin_change(caller, inode, origin)?;
         let length_bytes = data.len() as u64;
         let _noting = self.store().background().noting();
-        data::write(self, inode, offset, data)?;
+        data::write::write(self.store(), inode.node(), offset, data)?;
         Ok(FileChange { length_bytes, mode_changed })
     }
 
@@ -203,7 +233,7 @@ impl Filesystem {
     /// flags.
     fn check_change(&self, inode: &Inode, refusing: InodeFlags) -> Result<()> {
         require_regular(inode)?;
-        self.check_file_writable(inode)?;
+        self.rights().check_file_writable(inode)?;
         let (deleted, flags) = {
             let state = inode.state();
             (state.deleted, state.item.flags)
@@ -220,15 +250,16 @@ impl Filesystem {
     /// What a change of a file's data does besides, before it, as on Linux; gives whether the mode changed.
     /// The caller holds the operation lock and has checked that the change may be.
     fn begin_change(&self, caller: &Caller, inode: &Arc<Inode>, origin: WriteOrigin) -> Result<bool> {
-        let mode_changed = !origin.keeps_privileges() && self.kill_privileges(caller, inode)?;
+        let mode_changed =
+            !origin.keeps_privileges() && kill_privileges(self.store(), self.rights(), caller, inode)?;
         let mut state = inode.state();
         let moved = match origin.times() {
             ContentTimes::Move => {
-                state.note_content_change(self.now());
+                state.note_content_change(now(self.engine()));
                 true
             }
             ContentTimes::Stay => false,
-            ContentTimes::ComeLater => state.note_late_content(self.recently()),
+            ContentTimes::ComeLater => state.note_late_content(recently(self.engine())),
         };
         if moved {
             self.mark_dirty(inode, &mut state);
@@ -260,7 +291,9 @@ impl Filesystem {
         self.check_change(inode, refusing)?;
         let mode_changed = self.begin_change(caller, inode, origin)?;
         let _noting = self.store().background().noting();
-        with_room(self.engine(), || data::allocate(self, inode, what, offset, length))?;
+        with_room(self.engine(), || {
+            data::allocate::allocate(self.store(), inode.node(), what, offset, length)
+        })?;
         Ok(FileChange { length_bytes: length, mode_changed })
     }
 
@@ -271,7 +304,7 @@ impl Filesystem {
     pub fn seek(&self, inode: &Arc<Inode>, cache: &OpenCache, offset: u64, what: Seek) -> Result<u64> {
         require_regular(inode)?;
         let _operation = inode.operation.read();
-        data::seek(self, inode, cache, offset, what)
+        data::seek::seek(self.store(), inode.node(), cache, offset, what)
     }
 
     /// Where the bytes of a range of a file lie: what FS_IOC_FIEMAP tells, in order, at most `limit` runs.
@@ -287,7 +320,7 @@ impl Filesystem {
     ) -> Result<Vec<MappedExtent>> {
         require_regular(inode)?;
         let _operation = inode.operation.read();
-        data::extent_map(self, inode, cache, range, limit)
+        data::seek::extent_map(self.store(), inode.node(), cache, range, limit)
     }
 
     /// Copies a range between files of this file system, sharing extents where it can.
@@ -308,7 +341,16 @@ impl Filesystem {
             let mode_changed =
                 length > 0 && source.1 < source.0.size() && self.begin_change(caller, target.0, origin)?;
             let _noting = self.store().background().noting();
-            let copy = || data::copy_range(self, source.0, source.1, target.0, target.1, length);
+            let copy = || {
+                data::clone::copy_range(
+                    self.store(),
+                    source.0.node(),
+                    source.1,
+                    target.0.node(),
+                    target.1,
+                    length,
+                )
+            };
             let copied = with_room(self.engine(), copy)?;
             Ok(FileChange { length_bytes: copied, mode_changed })
         })
@@ -332,7 +374,14 @@ impl Filesystem {
             self.begin_change(caller, target.0, WriteOrigin::Caller)?;
             let _noting = self.store().background().noting();
             with_room(self.engine(), || {
-                data::clone_range(self, source.0, source.1, target.0, target.1, length)
+                data::clone::clone_range(
+                    self.store(),
+                    source.0.node(),
+                    source.1,
+                    target.0.node(),
+                    target.1,
+                    length,
+                )
             })
         })
     }

@@ -15,6 +15,7 @@ use crate::create::note_names_changed;
 use crate::data::begin;
 use crate::data::{DataError, DataFault};
 use crate::directory::check_new_name;
+use crate::directory::index::take_index;
 use crate::inode::Inode;
 use crate::room::with_room;
 use crate::stamp::Stamp;
@@ -44,11 +45,11 @@ impl Filesystem {
         }
         check_new_name(name)?;
         let _directory_operation = directory.operation.write();
-        self.access(caller, directory, Access::EXECUTE)?;
-        if self.find_target(directory, name)?.is_some() {
+        self.rights().access(caller, directory, Access::EXECUTE)?;
+        if self.tree().find_target(directory, name)?.is_some() {
             return Err(Refusal::Exists.into());
         }
-        self.may_add_name(caller, directory)?;
+        self.rights().may_add_name(caller, directory)?;
         if inode.is_directory() {
             return Err(Refusal::NotPermitted.into());
         }
@@ -73,7 +74,7 @@ impl Filesystem {
         let mut handle = with_room(self.engine(), || {
             let mut handle = begin(self.store(), Reservation::items(ITEMS).of(ChangeKind::Names))?;
             let mut changes = Changes::new(self.engine(), directory.subvolume());
-            let index = self.take_index(directory)?;
+            let index = take_index(self.engine(), directory)?;
             let location = InodeItem::key(inode.number());
             let entry_type = DirectoryEntryType::from(inode.file_type());
             changes.touch_inode(inode.number());

@@ -10,7 +10,7 @@
 use vlinder_base::sync::Arc;
 use vlinder_transaction::{EngineError, PromisedData};
 
-use crate::data::{bytes_freed_by_commit, make_room, owns_space};
+use crate::data::{make_room, owns_space};
 use crate::inode::Inode;
 use crate::{Filesystem, Result};
 
@@ -27,35 +27,14 @@ pub enum Prospect {
 }
 
 impl Filesystem {
-    /// Bytes that ordinary writers may still be promised, beside what was promised already. It counts nothing
-    /// that only a commit would free.
-    #[must_use]
-    pub fn room_for_writers(&self) -> u64 {
-        if self.engine().is_host_full() {
-            return 0;
-        }
-        let free = self.engine().room_for_data();
-        let promised = self.store().write_back().bytes();
-        let left = free.saturating_sub(promised.saturating_add(metadata_of(promised)));
-        left.saturating_sub(metadata_of(left))
-    }
-
-    /// Bytes that the next commit frees.
-    ///
-    /// # Errors
-    /// What learning how full the file system is met.
-    pub fn bytes_freed_by_commit(&self) -> Result<u64> {
-        bytes_freed_by_commit(self.store())
-    }
-
     /// What a writer of a file would find now, after what may make room was tried.
     ///
     /// # Errors
     /// [`Refusal::ReadOnly`](crate::Refusal::ReadOnly), [`EngineError::HostFull`]; what flushing, committing
     /// or reading the file's items met.
     pub fn prospect_of_writer(&self, inode: &Arc<Inode>) -> Result<Prospect> {
-        self.check_file_writable(inode)?;
-        self.check_host_room()?;
+        self.rights().check_file_writable(inode)?;
+        self.maintenance().check_host_room()?;
         let sector = u64::from(self.sector_size());
         if self.has_room_for(sector)? {
             return Ok(Prospect::Room);
@@ -77,9 +56,4 @@ impl Filesystem {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// Metadata that so much data take at worst when they are flushed.
-fn metadata_of(bytes: u64) -> u64 {
-    bytes / 4
 }

@@ -10,9 +10,12 @@ use vlinder_tree::Edit;
 
 use crate::changes::Changes;
 use crate::create::note_names_changed;
+use crate::create::remember;
 use crate::create::{NewFile, Prepared};
 use crate::data::begin;
-use crate::directory::{NameTarget, check_new_name};
+use crate::directory::check_new_name;
+use crate::directory::index::{find_index, take_index};
+use crate::directory::target::NameTarget;
 use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::room::with_room;
@@ -154,8 +157,8 @@ impl Filesystem {
                 other => other?,
             }
         }
-        let _places = rename.crosses_subvolumes().then(|| self.shared().subvolume_places.lock());
-        let _rename = rename.crosses_directories().then(|| self.shared().rename.lock());
+        let _places = rename.crosses_subvolumes().then(|| self.places().lock_subvolumes());
+        let _rename = rename.crosses_directories().then(|| self.places().lock_rename());
         let loser = {
             let _directories = self.lock_directories(old.directory, new.directory)?;
             with_room(self.engine(), || self.rename_locked(rename))?
@@ -194,11 +197,11 @@ impl Filesystem {
             if current.id() == ancestor {
                 return Ok(true);
             }
-            let parent = self.lookup_parent(&current)?;
+            let parent = self.tree().lookup_parent(&current)?;
             if parent == current.id() {
                 return Ok(false);
             }
-            current = self.inode(parent)?;
+            current = self.inodes().inode(parent)?;
         }
         Err(Refusal::SymbolicLinkLoop.into())
     }
@@ -206,12 +209,13 @@ impl Filesystem {
     /// With both directories locked. Gives the file that lost a name, with its fate.
     fn rename_locked(&self, rename: &Rename<'_>) -> Result<Option<(Arc<Inode>, Fate)>> {
         let (old, new, mode) = (&rename.old, &rename.new, rename.mode);
-        self.access(rename.caller, old.directory, Access::EXECUTE)?;
-        self.access(rename.caller, new.directory, Access::EXECUTE)?;
-        let named =
-            |target: NameTarget| Ok::<_, FsError>(NamedFile { inode: self.inode(target.id)?, target });
-        let moved = named(self.find_target(old.directory, old.name)?.ok_or(Refusal::NotFound)?)?;
-        let replaced = match self.find_target(new.directory, new.name)? {
+        self.rights().access(rename.caller, old.directory, Access::EXECUTE)?;
+        self.rights().access(rename.caller, new.directory, Access::EXECUTE)?;
+        let named = |target: NameTarget| {
+            Ok::<_, FsError>(NamedFile { inode: self.inodes().inode(target.id)?, target })
+        };
+        let moved = named(self.tree().find_target(old.directory, old.name)?.ok_or(Refusal::NotFound)?)?;
+        let replaced = match self.tree().find_target(new.directory, new.name)? {
             Some(_) if mode == RenameMode::NoReplace => return Err(Refusal::Exists.into()),
             Some(target) => Some(named(target)?),
             None if rename.is_exchange() => return Err(Refusal::NotFound.into()),
@@ -267,11 +271,11 @@ impl Filesystem {
     fn may_rename(&self, rename: &Rename<'_>, found: &Found) -> Result<()> {
         let (caller, old, new) = (rename.caller, rename.old.directory, rename.new.directory);
         let moved = &found.moved.inode;
-        self.may_remove_name(caller, old, moved)?;
+        self.rights().may_remove_name(caller, old, moved)?;
         match found.replaced_inode() {
-            None => self.may_add_name(caller, new)?,
+            None => self.rights().may_add_name(caller, new)?,
             Some(replaced) => {
-                self.may_remove_name(caller, new, replaced)?;
+                self.rights().may_remove_name(caller, new, replaced)?;
                 if !rename.is_exchange() {
                     match (moved.is_directory(), replaced.is_directory()) {
                         (true, false) => return Err(Refusal::NotADirectory.into()),
@@ -282,13 +286,13 @@ impl Filesystem {
             }
         }
         if rename.mode == RenameMode::Whiteout {
-            self.may_add_name(caller, old)?;
+            self.rights().may_add_name(caller, old)?;
         }
         // A directory that moves gets another `..`, which is a change of it.
         if rename.crosses_directories() {
             let changed = [Some(moved), found.replaced_inode().filter(|_| rename.is_exchange())];
             for inode in changed.into_iter().flatten().filter(|inode| inode.is_directory()) {
-                self.access(caller, inode, Access::WRITE)?;
+                self.rights().access(caller, inode, Access::WRITE)?;
             }
         }
         Ok(())
@@ -317,7 +321,7 @@ impl Filesystem {
         self.charge_renamed(handle, &moved.inode)?;
         plan.apply(handle)?;
         if let Some(whiteout) = whiteout {
-            self.remember(old.directory, whiteout);
+            remember(self.inodes(), old.directory, whiteout);
         }
         // Of a placeholder nothing but the name was there.
         if let Some(inode) = found.replaced_inode().filter(|inode| !inode.is_placeholder()) {
@@ -358,12 +362,16 @@ impl Filesystem {
 
     /// Before [`note_renamed`](Self::note_renamed) may follow.
     fn charge_renamed(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
-        if self.check_writable(inode.subvolume()).is_err() { Ok(()) } else { inode.charge_item(handle) }
+        if self.rights().check_writable(inode.subvolume()).is_err() {
+            Ok(())
+        } else {
+            inode.charge_item(handle)
+        }
     }
 
     fn note_renamed(&self, handle: &mut Handle<'_>, inode: &Inode) {
         // A read-only subvolume keeps its own inode as it is: only its name changes.
-        if self.check_writable(inode.subvolume()).is_err() {
+        if self.rights().check_writable(inode.subvolume()).is_err() {
             return;
         }
         let mut state = inode.state();
@@ -436,7 +444,7 @@ impl<'a> RenamePlan<'a> {
     fn lose_name(&mut self, side: &Side<'_>, replaced: &NamedFile, last: LastName) -> Result<Fate> {
         let filesystem = self.filesystem;
         if replaced.inode.is_placeholder() {
-            let index = filesystem.find_index(side.directory, side.name)?;
+            let index = find_index(filesystem.engine(), side.directory, side.name)?;
             self.changes(side).remove_entry(side.directory.number(), side.name, index)?;
             return Ok(Fate::Gone);
         }
@@ -449,7 +457,8 @@ impl<'a> RenamePlan<'a> {
         let directory = side.directory.id();
         let index = match target.subvolume() {
             Some(subvolume) => {
-                let place = self.filesystem.whole_place_of_subvolume(subvolume)?.ok_or(Refusal::NotFound)?;
+                let place =
+                    self.filesystem.tree().whole_place_of_subvolume(subvolume)?.ok_or(Refusal::NotFound)?;
                 if place.directory != directory || place.name != side.name {
                     return Err(Refusal::NotEmpty.into());
                 }
@@ -471,7 +480,7 @@ impl<'a> RenamePlan<'a> {
         generation: Generation,
     ) -> Result<()> {
         let directory = side.directory.id();
-        let index: DirectoryIndex = self.filesystem.take_index(side.directory)?;
+        let index: DirectoryIndex = take_index(self.filesystem.engine(), side.directory)?;
         let (location, entry_type) = match target.subvolume() {
             Some(subvolume) => {
                 let reference =

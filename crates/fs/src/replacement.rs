@@ -7,9 +7,12 @@ use vlinder_transaction::ChangeKind;
 
 use crate::changes::Changes;
 use crate::create::Prepared;
+use crate::create::remember;
 use crate::data::begin;
+use crate::data::compression_property;
 use crate::inode::{Inode, new_item};
 use crate::open::{OpenInode, OpenMode};
+use crate::privileges::kill_privileges;
 use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Caller, Filesystem, Refusal, Result, data};
@@ -39,7 +42,7 @@ impl Replacement {
     /// verified by fs-verity; [`Refusal::InvalidArgument`] for what is no regular file;
     /// [`Refusal::ReadOnly`]; [`Refusal::NoSpace`].
     pub fn begin(filesystem: &Filesystem, caller: &Caller, target: &Arc<Inode>) -> Result<Self> {
-        let item = filesystem.changeable_item(target)?;
+        let item = filesystem.rights().changeable_item(target)?;
         let mode = OpenMode { write: true, truncate: true, ..OpenMode::default() };
         let target = filesystem.open_inode(caller, target, mode)?;
         if target.inode().file_type() != FileType::Regular {
@@ -68,8 +71,8 @@ impl Replacement {
         let Self { filesystem, target, content } = self;
         let (source, target) = (content.inode(), target.inode());
         filesystem.with_two(source, target, || {
-            filesystem.changeable_item(target)?;
-            filesystem.kill_privileges(caller, target)?;
+            filesystem.rights().changeable_item(target)?;
+            kill_privileges(filesystem.store(), filesystem.rights(), caller, target)?;
             let _noting = filesystem.store().background().noting();
             with_room(filesystem.engine(), || {
                 data::replace_content(filesystem.store(), source.node(), target.node())
@@ -81,7 +84,7 @@ impl Replacement {
 /// Makes a file without a name in the subvolume of another, with the flags and the compression that the other
 /// has.
 fn make_nameless(filesystem: &Filesystem, caller: &Caller, like: &Arc<Inode>) -> Result<OpenInode> {
-    let compression = filesystem.compression_property(like)?;
+    let compression = compression_property(filesystem.store(), like.node())?;
     let flags = InodeFlags(like.flags().0 & DATA_FLAGS.0);
     let mut handle = begin(filesystem.store(), Reservation::items(ITEMS).of(ChangeKind::Names))?;
     let stamp = Stamp::of(&handle);
@@ -103,12 +106,12 @@ fn make_nameless(filesystem: &Filesystem, caller: &Caller, like: &Arc<Inode>) ->
     changes.add_inode(&prepared, b"", stamp.generation)?;
     changes.insert_pending(orphan::key(prepared.number), Vec::new());
     changes.apply(&mut handle)?;
-    let inode = filesystem.remember(like, prepared);
+    let inode = remember(filesystem.inodes(), like, prepared);
     {
         let mut state = inode.state();
         state.orphan = true;
         state.opens += 1;
     }
     drop(handle);
-    Ok(OpenInode::adopt(filesystem, inode))
+    Ok(filesystem.opener().adopt(inode))
 }

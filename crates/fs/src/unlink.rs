@@ -1,16 +1,17 @@
 //! Taking names away: links, directories, and what happens to a file that loses its last name.
 
 use vlinder_base::sync::Arc;
-use vlinder_format::directory::{self, DirectoryEntry, DirectoryIndex};
 use vlinder_format::inode::{FileType, InodeItem};
-use vlinder_format::{Damage, orphan};
+use vlinder_format::orphan;
 
 use crate::changes::Changes;
 use crate::create::note_names_changed;
 use crate::data::begin;
-use crate::directory::{NameTarget, check_new_name, end_of_indexes};
+use crate::directory::check_new_name;
+use crate::directory::index::find_index;
+use crate::directory::target::NameTarget;
 use crate::inode::Inode;
-use crate::inode::load::place;
+use crate::inode::items::keys_of;
 use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Filesystem, OpenInode, Refusal, Result};
@@ -79,7 +80,7 @@ impl Filesystem {
         if victim.is_directory() {
             return Err(Refusal::IsADirectory.into());
         }
-        self.may_remove_name(caller, directory, &victim)?;
+        self.rights().may_remove_name(caller, directory, &victim)?;
         let fate =
             with_room(self.engine(), || self.remove_file_name(directory, name, &target, &victim, last))?;
         drop(guard);
@@ -121,7 +122,7 @@ impl Filesystem {
         if !victim.is_directory() {
             return Err(Refusal::NotADirectory.into());
         }
-        self.may_remove_name(caller, directory, &victim)?;
+        self.rights().may_remove_name(caller, directory, &victim)?;
         if victim.is_placeholder() {
             return self.remove_placeholder(directory, name).map(|()| None);
         }
@@ -133,7 +134,7 @@ impl Filesystem {
                 return Ok(None);
             }
             victim.state().opens += 1;
-            return Ok(Some(OpenInode::adopt(self, victim)));
+            return Ok(Some(self.opener().adopt(victim)));
         }
         let fate =
             with_room(self.engine(), || self.remove_file_name(directory, name, &target, &victim, last))?;
@@ -145,8 +146,8 @@ impl Filesystem {
     pub(crate) fn meet_fate(&self, victim: Arc<Inode>, fate: Fate) -> Result<Option<OpenInode>> {
         match fate {
             Fate::Lives | Fate::Gone => Ok(None),
-            Fate::Orphan => self.delete_if_unused(&victim).map(|()| None),
-            Fate::Held => Ok(Some(OpenInode::adopt(self, victim))),
+            Fate::Orphan => self.inodes().delete_if_unused(&victim).map(|()| None),
+            Fate::Held => Ok(Some(self.opener().adopt(victim))),
         }
     }
 
@@ -160,9 +161,9 @@ impl Filesystem {
             return Err(Refusal::NotADirectory.into());
         }
         check_new_name(name)?;
-        self.access(caller, directory, Access::EXECUTE)?;
-        let target = self.find_target(directory, name)?.ok_or(Refusal::NotFound)?;
-        Ok((target, self.inode(target.id)?))
+        self.rights().access(caller, directory, Access::EXECUTE)?;
+        let target = self.tree().find_target(directory, name)?.ok_or(Refusal::NotFound)?;
+        Ok((target, self.inodes().inode(target.id)?))
     }
 
     fn remove_file_name(
@@ -212,7 +213,7 @@ impl Filesystem {
             changes.insert_pending(orphan::key(number), Vec::new());
             return Ok(Fate::Held);
         }
-        let (keys, complete) = self.items_of(victim, FEW_ITEMS)?;
+        let (keys, complete) = keys_of(self.engine(), victim, FEW_ITEMS)?;
         let has_data = victim.file_type() == FileType::Regular
             && (victim.size() > 0
                 || !victim.data().may_be_forgotten()
@@ -233,7 +234,7 @@ impl Filesystem {
     pub(crate) fn lose_name(&self, handle: &mut vlinder_transaction::Handle<'_>, victim: &Inode, fate: Fate) {
         if fate == Fate::Gone {
             victim.state().item.link_count = 0;
-            self.forget_inode(handle, victim);
+            self.inodes().forget_inode(handle, victim);
             return;
         }
         let mut state = victim.state();
@@ -246,7 +247,7 @@ impl Filesystem {
 
     /// Removes a name whose subvolume is not there.
     pub(crate) fn remove_placeholder(&self, directory: &Inode, name: &[u8]) -> Result<()> {
-        let index = self.find_index(directory, name)?;
+        let index = find_index(self.engine(), directory, name)?;
         let mut handle = begin(self.store(), Reservation::removal(ITEMS).of(ChangeKind::Names))?;
         let mut changes = Changes::new(self.engine(), directory.subvolume());
         changes.remove_entry(directory.number(), name, index)?;
@@ -255,25 +256,5 @@ impl Filesystem {
         note_names_changed(&mut state, Stamp::of(&handle), 0, name.len());
         directory.put(&mut handle, &mut state);
         Ok(())
-    }
-
-    /// A name's index, for one that no reference knows: found by reading the whole directory.
-    pub(crate) fn find_index(&self, directory: &Inode, name: &[u8]) -> Result<DirectoryIndex> {
-        let tree = directory.subvolume().tree();
-        let end = end_of_indexes(directory);
-        let mut next = DirectoryIndex::FIRST;
-        loop {
-            let items =
-                self.engine().items(tree, directory::index_key(directory.number(), next), end, 4096)?;
-            for (key, data) in &items {
-                let entry = DirectoryEntry::decode(data)
-                    .map_err(|fault| Damage::new(fault, place(directory.subvolume(), *key)))?;
-                if entry.name == name {
-                    return Ok(DirectoryIndex(key.offset));
-                }
-            }
-            let following = items.last().and_then(|(last, _)| last.offset.checked_add(1));
-            next = DirectoryIndex(following.ok_or(Refusal::NotFound)?);
-        }
     }
 }

@@ -61,6 +61,6 @@ impl Filesystem {
         if inode.file_type() != FileType::Regular || overwrites {
             return Ok(false);
         }
-        Ok(origin.keeps_privileges() || self.privileges_to_drop(caller, inode)?.is_none())
+        Ok(origin.keeps_privileges() || self.rights().privileges_to_drop(caller, inode)?.is_none())
     }
 }

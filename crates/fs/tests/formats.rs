@@ -88,7 +88,7 @@ fn change(image: &Path) {
     for number in (0..200).step_by(3) {
         files.remove_file(format!("/ours/{number}")).unwrap();
     }
-    files.filesystem().finish_deletions().unwrap();
+    files.filesystem().maintenance().finish_deletions().unwrap();
     files.close().unwrap();
 }
 

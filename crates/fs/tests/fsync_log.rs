@@ -385,7 +385,7 @@ fn fsyncs_at_the_same_time_ride_with_one_another() {
             let file = filesystem.create_file(&caller, &directory, name.as_bytes(), 0o644).unwrap();
             let bytes = vec![thread as u8 + 1; 5000];
             filesystem.write_at(&caller, &file, 0, bytes.into()).unwrap();
-            filesystem.sync_inode(&file).unwrap();
+            filesystem.maintenance().sync_inode(&file).unwrap();
         }
     };
     vlinder_base::thread::scope(|scope| {
@@ -536,7 +536,7 @@ fn many_fsyncs_between_commits_take_no_chunk_that_data_could_have_had() {
     let before = metadata();
     for _ in 0..4000 {
         filesystem.append(&caller, &file, Cow::Borrowed(&[1; 8192])).unwrap();
-        filesystem.sync_inode(&file).unwrap();
+        filesystem.maintenance().sync_inode(&file).unwrap();
     }
     assert_eq!(metadata(), before);
     assert!(counter(&stage, "fsync_log.full_commits_no_space") > 0);

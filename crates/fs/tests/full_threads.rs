@@ -152,7 +152,7 @@ fn run(case: &(&[&str], &str, u64), seed: u64, operations: u64) {
         .collect();
     workers.into_iter().for_each(|worker| worker.join().unwrap());
     assert_eq!(files.filesystem().engine().read_only_reason(), None, "{what}");
-    files.filesystem().finish_deletions().unwrap_or_else(|error| panic!("{what}: {error}"));
+    files.filesystem().maintenance().finish_deletions().unwrap_or_else(|error| panic!("{what}: {error}"));
     files.close().unwrap_or_else(|error| panic!("{what}: what was accepted found no room: {error}"));
     btrfs_check(&image).unwrap_or_else(|error| panic!("{what}: {error}"));
     let filesystem = Filesystem::open(&[&image], OpenOptions::parse(options).unwrap()).unwrap();
@@ -171,7 +171,7 @@ fn empty(files: &Files, what: &str) {
             _ => {}
         }
     }
-    files.filesystem().finish_deletions().unwrap_or_else(|error| panic!("{what}: {error}"));
+    files.filesystem().maintenance().finish_deletions().unwrap_or_else(|error| panic!("{what}: {error}"));
     for directory in 0..DIRECTORIES {
         for file in 0..FILES {
             match always_works(files.remove_file(format!("/d{directory}/f{file}"))) {

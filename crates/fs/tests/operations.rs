@@ -17,7 +17,7 @@ use vlinder_testkit::{Scratch, require, walk};
 
 /// Closes the file system, and lets `btrfs check` and the kernel look at it: its walk is ours.
 fn judge(filesystem: Filesystem, image: &Path) {
-    filesystem.finish_deletions().unwrap();
+    filesystem.maintenance().finish_deletions().unwrap();
     let ours = support::walk(&filesystem);
     filesystem.close().unwrap();
     btrfs_check(image).unwrap();
@@ -356,11 +356,11 @@ fn attributes_flags_and_lists() {
         assert!(filesystem.extended_attribute(&caller, &made, both[0]).is_err());
     }
     let named = Caller::user(UserId(1000), GroupId(1000));
-    assert!(filesystem.access(&named, &directory, vlinder_fs::Access::WRITE).is_ok());
+    assert!(filesystem.rights().access(&named, &directory, vlinder_fs::Access::WRITE).is_ok());
     let chmod = SetAttributes { permissions: Some(0o700), ..SetAttributes::default() };
     filesystem.set_attributes(&caller, &directory, &chmod).unwrap();
     assert_eq!(
-        refused(filesystem.access(&named, &directory, vlinder_fs::Access::WRITE)),
+        refused(filesystem.rights().access(&named, &directory, vlinder_fs::Access::WRITE)),
         Refusal::AccessDenied
     );
     filesystem.set_flags(&caller, &file, InodeFlags::IMMUTABLE | InodeFlags::NODUMP).unwrap();
@@ -552,7 +552,7 @@ fn subvolumes_snapshots_and_their_deletion() {
     filesystem.delete_subvolume(&caller, &root, b"first").unwrap();
     drop((inside, ours));
     filesystem.set_default_subvolume(&caller, RootId::FS_TREE).unwrap();
-    filesystem.finish_deletions().unwrap();
+    filesystem.maintenance().finish_deletions().unwrap();
     assert_eq!(refused(filesystem.subvolume(first.root)), Refusal::NotFound);
     judge(filesystem, &image);
     let chosen = OpenOptions::parse("subvol=/snapshots/renamed,ro").unwrap();
@@ -637,7 +637,7 @@ fn with_owners_me_all_is_ours_and_what_is_stored_stays() {
     let caller = Caller { capabilities: vlinder_fs::Capabilities::NONE, ..Caller::user(us, GroupId(0)) };
     let file = filesystem.lookup(&caller, &root, b"file").unwrap();
     assert_eq!(filesystem.attributes(&file).user, us);
-    filesystem.access(&caller, &file, vlinder_fs::Access::WRITE).unwrap();
+    filesystem.rights().access(&caller, &file, vlinder_fs::Access::WRITE).unwrap();
     let taken = filesystem.set_attributes(&caller, &file, &own_by(us.0 + 1));
     assert_eq!(refused(taken), Refusal::NotPermitted);
     drop((file, root));

@@ -153,7 +153,7 @@ fn a_snapshot_goes_from_a_full_file_system_whose_files_it_shares() {
                 panic!("{arguments:?}, {number} of {snapshots}, {} refused: {error}", refused.len())
             });
         }
-        filesystem.finish_deletions().unwrap();
+        filesystem.maintenance().finish_deletions().unwrap();
         filesystem.sync().unwrap();
         for number in refused {
             unlink(number).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));

@@ -50,7 +50,7 @@ fn what_the_running_transaction_made_and_deleted_is_listed_at_once() {
     filesystem.sync().unwrap();
     assert_eq!(paths(&filesystem), ["", "first", "deleted 257"]);
     drop(held);
-    filesystem.finish_deletions().unwrap();
+    filesystem.maintenance().finish_deletions().unwrap();
     assert_eq!(paths(&filesystem), ["", "first"]);
     drop((inside, root));
     filesystem.close().unwrap();
@@ -104,7 +104,7 @@ fn an_ordinary_user_removes_an_empty_subvolume_as_a_directory_and_may_not_delete
     assert_eq!(refused(filesystem.remove_directory(&user, &ours, b"default")), Refusal::NotPermitted);
     assert_eq!(refused(filesystem.remove_directory(&user, &foreign, b"empty")), Refusal::AccessDenied);
     drop((ours, foreign, root));
-    filesystem.finish_deletions().unwrap();
+    filesystem.maintenance().finish_deletions().unwrap();
     filesystem.close().unwrap();
     let mount = KernelMount::new(&image, "subvolid=5").unwrap();
     let at = |path: &str| mount.path().join("linux").join(path);
@@ -201,7 +201,7 @@ fn a_deletion_that_the_power_cuts_goes_on_at_the_next_opening_here_and_in_linux(
         resumed += usize::from(progress.objectid.0 != 0);
         let left = used(&filesystem);
         assert!(left <= full);
-        filesystem.finish_deletions().unwrap();
+        filesystem.maintenance().finish_deletions().unwrap();
         assert_eq!(refused(filesystem.subvolume_information(big)), Refusal::NotFound);
         // The root tree may have one block more or less than an empty file system's; all else is free again.
         assert!(
@@ -225,7 +225,7 @@ fn a_deletion_that_the_power_cuts_goes_on_at_the_next_opening_here_and_in_linux(
     btrfs_check(&path).unwrap();
     write_image(half, &path);
     let filesystem = open(&path);
-    filesystem.finish_deletions().unwrap();
+    filesystem.maintenance().finish_deletions().unwrap();
     filesystem.close().unwrap();
     let mount = KernelMount::new(&path, "").unwrap();
     mount.scrub().unwrap();

@@ -103,7 +103,7 @@ fn run(seed: u64) {
     assert!(done.iter().all(|done| *done > OPERATIONS / 10), "{done:?}");
     assert_eq!(files.filesystem().engine().read_only_reason(), None, "seed {seed}");
     let ours = support::walk(files.filesystem());
-    files.filesystem().finish_deletions().unwrap();
+    files.filesystem().maintenance().finish_deletions().unwrap();
     files.close().unwrap();
     btrfs_check(&image).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     let mount = KernelMount::new(&image, "").unwrap();

@@ -261,7 +261,7 @@ impl Work<'_> {
         }
         self.delete_in(&root, |_| true)?;
         drop(root);
-        self.subject.filesystem.finish_deletions()
+        self.subject.filesystem.maintenance().finish_deletions()
     }
 
     fn delete_files(&mut self, root: &Arc<Inode>) -> Result<(), FsError> {

@@ -182,7 +182,7 @@ impl Subject {
             | O::SetDefault { .. }
             | O::SetReadOnly { .. } => self.change_subvolumes(model, operation),
             O::Clean => {
-                self.filesystem.finish_deletions()?;
+                self.filesystem.maintenance().finish_deletions()?;
                 Ok(None)
             }
             O::Sync => {
@@ -196,12 +196,12 @@ impl Subject {
                 if !matches!(inode.file_type(), FileType::Regular | FileType::Directory) {
                     return Err(Trouble::Refused(Errno::INVAL));
                 }
-                self.filesystem.sync_inode(&inode)?;
+                self.filesystem.maintenance().sync_inode(&inode)?;
                 Ok(None)
             }
             O::FsyncOpen { slot, .. } => {
                 let open = self.open.get(slot).ok_or(Trouble::Refused(Errno::BADF))?;
-                self.filesystem.sync_inode(open.inode())?;
+                self.filesystem.maintenance().sync_inode(open.inode())?;
                 Ok(None)
             }
             _ => self.change_data(model, operation).map(|()| None),
@@ -371,7 +371,7 @@ impl Subject {
                 if inode.flags().has_any(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
                     return Err(Trouble::Refused(Errno::PERM));
                 }
-                self.filesystem.check_writable(inode.subvolume())?;
+                self.filesystem.rights().check_writable(inode.subvolume())?;
                 self.write(&inode, Some(*offset), |at| pattern.bytes(at, *length))
             }
             Operation::Truncate { file, size } => {
@@ -409,7 +409,7 @@ impl Subject {
             return Err(Trouble::Refused(Errno::INVAL));
         }
         let mode = OpenMode { write: true, append, ..OpenMode::default() };
-        self.filesystem.check_writable(inode.subvolume())?;
+        self.filesystem.rights().check_writable(inode.subvolume())?;
         drop(self.filesystem.open_inode(&self.caller, &inode, mode)?);
         Ok(inode)
     }

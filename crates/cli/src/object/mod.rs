@@ -198,7 +198,7 @@ impl Object {
                     report,
                     shares,
                     available_bytes: statistics.available_blocks.saturating_mul(statistics.block_size.into()),
-                    condition: ConditionRecord::from(&image.filesystem.condition()),
+                    condition: ConditionRecord::from(&image.filesystem.maintenance().condition()),
                 })
             }
             Self::Mounted(mounted) => {
@@ -216,7 +216,10 @@ impl Object {
                 let filesystem = &named.image().filesystem;
                 let samples = filesystem.engine().registry().snapshot().into_iter().map(Reading::from);
                 let of_devices = filesystem.device_counters().into_iter().flat_map(Reading::of_devices);
-                Ok((samples.chain(of_devices).collect(), ConditionRecord::from(&filesystem.condition())))
+                Ok((
+                    samples.chain(of_devices).collect(),
+                    ConditionRecord::from(&filesystem.maintenance().condition()),
+                ))
             }
             Self::Mounted(mounted) => mounted.statistics(),
         }

@@ -39,7 +39,7 @@ pub(super) fn file_map(
     let caller = peer.caller(0);
     let inode = mount.resolve(&caller, path)?;
     let at = |error: vlinder_fs::FsError| ErrorBody::from_fs(&error).at(path.to_string());
-    mount.filesystem.access(&caller, &inode, Access::READ).map_err(at)?;
+    mount.filesystem.rights().access(&caller, &inode, Access::READ).map_err(at)?;
     if from == 0 {
         mount.write_back()?;
     }

@@ -137,7 +137,7 @@ impl ServedMount {
 
     /// How the file system fares, with what the mount keeps beside it.
     pub(super) fn condition(&self) -> ConditionRecord {
-        let mut condition = ConditionRecord::from(&self.filesystem.condition());
+        let mut condition = ConditionRecord::from(&self.filesystem.maintenance().condition());
         let unplaced = self.notifier.unplaced();
         condition.held_bytes = condition.held_bytes.saturating_add(unplaced.held_bytes);
         condition.lost_bytes = unplaced.lost_bytes;

@@ -192,7 +192,7 @@ pub(super) fn await_deletions(
         }
         // Those that nobody has open any more wait for nothing but their turn.
         if !mount.filesystem.engine().dead_trees().is_empty() {
-            mount.filesystem.wake_background();
+            mount.filesystem.maintenance().wake_background();
         }
         if stopping.load(Ordering::Relaxed) {
             return Err(ErrorBody::new(

@@ -116,7 +116,7 @@ impl FileOptions {
         let filesystem = resolver.filesystem();
         // The caller that made a file may write it, whatever its permissions are to be.
         let open = if is_new {
-            filesystem.hold(&inode)
+            filesystem.opener().hold(&inode)
         } else {
             filesystem.open_inode(resolver.caller(), &inode, self.mode)
         };
@@ -277,7 +277,7 @@ impl File {
     /// # Errors
     /// As [`Filesystem::sync_inode`](crate::Filesystem::sync_inode).
     pub fn sync_all(&self) -> Result<()> {
-        self.resolver.filesystem().sync_inode(self.inode())
+        self.resolver.filesystem().maintenance().sync_inode(self.inode())
     }
 }
 

@@ -209,7 +209,7 @@ impl Salvage {
         let engine_options = EngineOptions {
             leave_log: Some(ReadOnlyReason::Requested),
             rescue: Rescue { ignores_bad_roots: true, leniency },
-            ..Filesystem::engine_options(&options)
+            ..crate::opening::engine_options(&options)
         };
         let mut open = |state: Superblock| -> Result<Arc<Engine>> {
             let (opened, other) = (reopen(state.clone())?, reopen(state)?);

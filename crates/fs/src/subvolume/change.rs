@@ -27,10 +27,10 @@ impl Filesystem {
         if self.is_read_only() {
             return Err(Refusal::ReadOnly.into());
         }
-        let subvolume = self.subvolume(root)?;
-        let directory = self.inode(InodeId::root_of(root))?;
+        let subvolume = self.inodes().subvolume(root)?;
+        let directory = self.inodes().inode(InodeId::root_of(root))?;
         let owner = directory.state().item;
-        if !self.is_owner_or_capable(caller, &owner) {
+        if !self.rights().is_owner_or_capable(caller, &owner) {
             return Err(Refusal::NotPermitted.into());
         }
         if subvolume.is_read_only() == read_only {

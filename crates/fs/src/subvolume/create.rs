@@ -16,6 +16,7 @@ use crate::create::NewFile;
 use crate::create::note_names_changed;
 use crate::data::begin;
 use crate::directory::check_new_name;
+use crate::directory::index::take_index;
 use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::participant::into_engine;
@@ -34,12 +35,12 @@ impl Filesystem {
     /// As [`create_directory`](Self::create_directory).
     pub fn create_subvolume(&self, caller: &Caller, directory: &Arc<Inode>, name: &[u8]) -> Result<InodeId> {
         check_new_name(name)?;
-        let _places = self.shared().subvolume_places.lock();
+        let _places = self.places().lock_subvolumes();
         let _operation = directory.operation.write();
         self.may_add_subvolume(caller, directory, name)?;
-        let parent_root = self.inode(InodeId::root_of(directory.id().root))?;
+        let parent_root = self.inodes().inode(InodeId::root_of(directory.id().root))?;
         let mut handle = begin(self.store(), Reservation::subvolume(ITEMS).of(ChangeKind::Subvolume))?;
-        let index = self.take_index(directory)?;
+        let index = take_index(self.engine(), directory)?;
         let tree =
             handle.create_subvolume_tree(Uuid(self.engine().random().uuid()), Stamp::of(&handle).time)?;
         let made = self.fill_subvolume(caller, &mut handle, directory, &parent_root, &tree).and_then(|()| {
@@ -76,7 +77,7 @@ impl Filesystem {
         // (`posix_acl_create`).
         prepared.item.group = caller.group;
         let permissions = new.permissions & !caller.umask;
-        let permissions = match self.default_acl(directory)? {
+        let permissions = match self.rights().default_acl(directory)? {
             Some(default) => Acl::clone(&default).cut_to(permissions),
             None => permissions,
         };
@@ -96,11 +97,11 @@ impl Filesystem {
         if !directory.is_directory() {
             return Err(Refusal::NotADirectory.into());
         }
-        self.access(caller, directory, Access::EXECUTE)?;
-        if self.find_target(directory, name)?.is_some() {
+        self.rights().access(caller, directory, Access::EXECUTE)?;
+        if self.tree().find_target(directory, name)?.is_some() {
             return Err(Refusal::Exists.into());
         }
-        self.may_add_name(caller, directory)
+        self.rights().may_add_name(caller, directory)
     }
 
     /// Gives a subvolume its name: references in the root tree, entries in the directory. `location` is what
@@ -152,25 +153,25 @@ impl Filesystem {
         read_only: bool,
     ) -> Result<InodeId> {
         check_new_name(name)?;
-        let source = self.subvolume(source)?;
-        let source_root = self.inode(InodeId::root_of(source.id()))?;
+        let source = self.inodes().subvolume(source)?;
+        let source_root = self.inodes().inode(InodeId::root_of(source.id()))?;
         let owner = source_root.state().item;
-        if !self.is_owner_or_capable(caller, &owner) {
+        if !self.rights().is_owner_or_capable(caller, &owner) {
             return Err(Refusal::NotPermitted.into());
         }
         crate::data::flush::flush_subvolume(self.store(), source.id())?;
-        self.flush_for_commit()?;
-        let _places = self.shared().subvolume_places.lock();
+        self.maintenance().flush_for_commit()?;
+        let _places = self.places().lock_subvolumes();
         let _operation = directory.operation.write();
         self.may_add_subvolume(caller, directory, name)?;
-        let index = self.take_index(directory)?;
+        let index = take_index(self.engine(), directory)?;
         let snapshot =
             with_room(self.engine(), || self.promise_snapshot(&source, directory, (name, index), read_only))?;
         let id = snapshot.id();
         snapshot.commit()?;
         // Files that are open in the source without a name go from the snapshot, as on Linux: left there,
         // they would share leaves with later snapshots, which btrfs check does not get right.
-        self.subvolume(id)?;
+        self.inodes().subvolume(id)?;
         Ok(InodeId::root_of(id))
     }
 

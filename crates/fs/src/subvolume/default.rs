@@ -44,7 +44,7 @@ impl Filesystem {
         if !caller.has(Capabilities::SYS_ADMIN) {
             return Err(Refusal::NotPermitted.into());
         }
-        let location = self.subvolume(root)?.tree().item_key();
+        let location = self.inodes().subvolume(root)?.tree().item_key();
         let mut handle = begin(self.store(), Reservation::items(1).of(ChangeKind::Subvolume))?;
         let key = directory::item_key(ObjectId::ROOT_TREE_DIRECTORY, NAME);
         let present = self.engine().forest().trees().get(self.engine().forest().root_tree(), &key)?;
@@ -89,7 +89,7 @@ impl Filesystem {
     /// [`Refusal::NotFound`]; [`Refusal::InvalidArgument`] where the path leads to something else.
     pub fn subvolume_at(&self, path: &[u8]) -> Result<RootId> {
         let caller = Caller::superuser();
-        let mut inode = self.inode(crate::InodeId::root_of(RootId::FS_TREE))?;
+        let mut inode = self.inodes().inode(crate::InodeId::root_of(RootId::FS_TREE))?;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             inode = self.lookup(&caller, &inode, name)?;
         }

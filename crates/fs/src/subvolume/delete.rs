@@ -55,7 +55,7 @@ impl Filesystem {
         name: &[u8],
         way: Way,
     ) -> Result<()> {
-        let _places = self.shared().subvolume_places.lock();
+        let _places = self.places().lock_subvolumes();
         let _operation = directory.operation.write();
         let (target, victim) = self.find_victim(caller, directory, name)?;
         if !victim.id().is_subvolume_root() || target.subvolume().is_none() {
@@ -67,7 +67,7 @@ impl Filesystem {
         match way {
             Way::Deletion => self.may_delete_subvolume(caller, directory, &victim)?,
             Way::DirectoryRemoval => {
-                self.may_remove_name(caller, directory, &victim)?;
+                self.rights().may_remove_name(caller, directory, &victim)?;
                 if victim.size() > 0 {
                     return Err(Refusal::NotEmpty.into());
                 }
@@ -76,14 +76,14 @@ impl Filesystem {
         if root == self.default_subvolume()? {
             return Err(Refusal::NotPermitted.into());
         }
-        if root == self.root_id().root {
+        if root == self.tree().root_id().root {
             return Err(Refusal::Busy.into());
         }
         if !self.nested_subvolumes(root)?.is_empty() {
             return Err(Refusal::NotEmpty.into());
         }
         let subvolume = Arc::clone(victim.subvolume());
-        let place = self.whole_place_of_subvolume(root)?.ok_or(Refusal::NotFound)?;
+        let place = self.tree().whole_place_of_subvolume(root)?.ok_or(Refusal::NotFound)?;
         let (parent, index) = (place.directory, place.index);
         let mut handle = begin(
             self.store(),
@@ -110,24 +110,23 @@ impl Filesystem {
         }
         drop(handle);
         subvolume.mark_deleted();
-        self.forget_subvolume(root);
-        self.shared().inodes.remove_subvolume(root);
+        self.inodes().forget_subvolume(root);
         drop(closed);
         // The blocks are freed when the last inode that knows the subvolume has gone.
         drop((victim, subvolume));
-        self.wake_background();
+        self.maintenance().wake_background();
         Ok(())
     }
 
     fn may_delete_subvolume(&self, caller: &Caller, directory: &Inode, victim: &Inode) -> Result<()> {
         if !caller.has(Capabilities::SYS_ADMIN) {
-            let is_ours = self.shared().shown_owner.is_some_and(|(user, _)| user == caller.user);
+            let is_ours = self.rights().owner_of_all().is_some_and(|(user, _)| user == caller.user);
             if !self.options().user_may_delete_subvolumes && !is_ours {
                 return Err(Refusal::NotPermitted.into());
             }
-            self.access(caller, victim, Access::WRITE.with(Access::EXECUTE))?;
+            self.rights().access(caller, victim, Access::WRITE.with(Access::EXECUTE))?;
         }
-        self.check_writable(directory.subvolume())?;
-        self.may_remove_name(caller, directory, victim)
+        self.rights().check_writable(directory.subvolume())?;
+        self.rights().may_remove_name(caller, directory, victim)
     }
 }

@@ -120,7 +120,7 @@ impl Filesystem {
             Err(EngineError::NoSuchTree { .. }) => return Err(Refusal::NotFound.into()),
             Err(error) => return Err(error.into()),
         };
-        let place = self.place_of_subvolume(root)?;
+        let place = self.tree().place_of_subvolume(root)?;
         let path = place.as_ref().map(|place| self.path_of_name(place));
         let path = match path.transpose() {
             // One subvolume that lies in a circle, or where there is no directory, does not hide the others.
@@ -152,8 +152,8 @@ impl Filesystem {
                 names.reverse();
                 return Ok(names.join(&b'/'));
             }
-            let inode = self.inode(current)?;
-            let (parent, name) = self.first_name(&inode)?.ok_or(Refusal::NotFound)?;
+            let inode = self.inodes().inode(current)?;
+            let (parent, name) = self.tree().first_name(&inode)?.ok_or(Refusal::NotFound)?;
             names.push(name);
             current = parent;
         }

@@ -232,7 +232,7 @@ impl Stage {
     /// left no log (a commit begins a new history).
     pub fn sync_any(&mut self, path: &str) -> bool {
         let Ok(inode) = self.at(path) else { return false };
-        self.filesystem.sync_inode(&inode).unwrap();
+        self.filesystem.maintenance().sync_inode(&inode).unwrap();
         self.fsyncs.push((self.history.len() - 1, number(&inode)));
         let (generation, log_root) = superblock(&self.device.durable_image());
         if generation != self.generation {
@@ -376,7 +376,7 @@ impl Stage {
             // commit-fsync: as fsync, where Linux commits, too.
             "fsync" | "commit-fsync" => {
                 let inode = self.at(path)?;
-                filesystem.sync_inode(&inode)?;
+                filesystem.maintenance().sync_inode(&inode)?;
                 if self.is_watched {
                     self.fsyncs.push((self.history.len() - 1, number(&inode)));
                 }
@@ -409,7 +409,7 @@ impl Stage {
     /// fsync; false if it is refused.
     pub fn try_sync(&mut self, path: &str) -> bool {
         let synced = self.at(path).and_then(|inode| {
-            self.filesystem.sync_inode(&inode)?;
+            self.filesystem.maintenance().sync_inode(&inode)?;
             Ok(number(&inode))
         });
         if let Ok(number) = &synced {

@@ -53,7 +53,7 @@ impl OpenFiles {
         let writes = flags & O_ACCMODE != O_RDONLY || flags & O_TRUNC != 0;
         if writes {
             let filesystem = self.mounted.filesystem();
-            filesystem.check_writable(inode.subvolume()).map_err(|error| errno(&error))?;
+            filesystem.rights().check_writable(inode.subvolume()).map_err(|error| errno(&error))?;
             let checked = ChattrFlags::of(filesystem, inode).check_writing(flags & O_APPEND != 0);
             checked.map_err(|error| errno(&error))?;
         }
