@@ -46,6 +46,10 @@ impl<'a> Changes<'a> {
         Self { engine, tree, items, pending, touched, loaded, journal: None, notes: Vec::new() }
     }
 
+    pub(crate) fn engine(&self) -> &'a Engine {
+        self.engine
+    }
+
     /// The item as it will be.
     pub(crate) fn current(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         match self.items.get(key) {

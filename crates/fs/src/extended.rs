@@ -5,14 +5,12 @@ use vlinder_format::directory::LONGEST_NAME;
 use vlinder_format::inode::{FileType, InodeFlags};
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
-use crate::attribute_change::CAPABILITY_NAME;
-use crate::attribute_change::{AttributeMode, change_attribute};
-use crate::attribute_items;
-use crate::compression_property::COMPRESSION_NAME;
-use crate::compression_property::CompressionProperty;
+use crate::attribute_change::{AttributeMode, CAPABILITY_NAME, change_attribute};
+use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
 use crate::inode::Inode;
+use crate::metadata::InodeAttributes;
 use crate::property::require_compression_feature;
-use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
+use crate::{Access, Caller, Capabilities, Refusal, Result, attribute_items};
 
 /// The largest value that Linux takes (`XATTR_SIZE_MAX`); blocks take less.
 const LARGEST_VALUE: usize = 65536;
@@ -46,7 +44,7 @@ fn family_of(name: &[u8]) -> Result<Family> {
     Err(Refusal::NotSupported.into())
 }
 
-impl Filesystem {
+impl InodeAttributes<'_> {
     /// The value of an attribute.
     ///
     /// # Errors

@@ -6,69 +6,20 @@ use std::borrow::Cow;
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::{FileType, InodeFlags};
+use vlinder_transaction::Engine;
 
-use crate::Access;
-use crate::data::{self, Allocate, MappedExtent, OpenCache, Seek};
+use crate::access_time::AccessTimeRule;
+use crate::data::{self, Allocate, FileStore, MappedExtent, OpenCache, Seek};
 use crate::inode::Inode;
-use crate::open::{OpenInode, OpenMode};
+use crate::maintenance::Maintenance;
+use crate::open::{OpenInode, OpenMode, Opener};
+use crate::permission::Rights;
 use crate::privileges::kill_privileges;
 use crate::room::with_room;
 use crate::stamp::{now, recently};
-use crate::{Caller, Filesystem, Refusal, Result};
-
-/// From where a file's data change, which decides what the change does besides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteOrigin {
-    /// A caller without an open file: the flags immutable and append are judged now.
-    Caller,
-    /// A caller through a file that was opened for writing, which is when its flags were judged.
-    OpenFile {
-        /// What becomes of its times.
-        times: ContentTimes,
-    },
-    /// A cache that took the bytes from their writer earlier, and saw to times and privileges then. It hands
-    /// the times over later; until then those of the file are not older than this.
-    WriteBack,
-    /// Pages of a mapping, which no program writes by a call: the times move, and privileges stay
-    /// (`filemap_page_mkwrite`, mm/filemap.c).
-    Mapped,
-    /// Bytes from such a cache that had found no room before; their times were handed over since.
-    WriteBackAgain,
-}
-
-/// What a change of a file's data does to the file's times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContentTimes {
-    /// They become the present.
-    Move,
-    /// They stay: who asks sets them.
-    Stay,
-    /// A cache keeps them and hands them over later; until then those of the file are not older than the
-    /// change by more than a cache waits.
-    ComeLater,
-}
-
-impl WriteOrigin {
-    /// What becomes of the file's times.
-    const fn times(self) -> ContentTimes {
-        match self {
-            Self::Caller | Self::Mapped => ContentTimes::Move,
-            Self::OpenFile { times } => times,
-            Self::WriteBack => ContentTimes::ComeLater,
-            Self::WriteBackAgain => ContentTimes::Stay,
-        }
-    }
-
-    /// Whether the bytes were accepted earlier.
-    pub(crate) fn is_write_back(self) -> bool {
-        matches!(self, Self::WriteBack | Self::WriteBackAgain)
-    }
-
-    /// Whether set-id bits and capabilities stay.
-    pub(crate) fn keeps_privileges(self) -> bool {
-        self.is_write_back() || self == Self::Mapped
-    }
-}
+use crate::write_lock::lock_for_write;
+use crate::write_origin::{ContentTimes, WriteOrigin};
+use crate::{Access, Caller, Refusal, Result};
 
 /// What a change of a file's data did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,13 +30,57 @@ pub struct FileChange {
     pub mode_changed: bool,
 }
 
-impl Filesystem {
+/// The content of files.
+#[derive(Clone, Copy)]
+pub struct FileContent<'a> {
+    rights: &'a Rights,
+    opener: Opener<'a>,
+    access_times: &'a AccessTimeRule,
+    maintenance: &'a Maintenance,
+}
+
+impl<'a> FileContent<'a> {
+    pub(crate) fn new(
+        rights: &'a Rights,
+        opener: Opener<'a>,
+        access_times: &'a AccessTimeRule,
+        maintenance: &'a Maintenance,
+    ) -> Self {
+        Self { rights, opener, access_times, maintenance }
+    }
+
+    pub(crate) fn engine(self) -> &'a Engine {
+        self.opener.inodes().store().engine()
+    }
+
+    pub(crate) fn store(self) -> &'a Arc<FileStore> {
+        self.opener.inodes().store()
+    }
+
+    pub(crate) fn rights(self) -> &'a Rights {
+        self.rights
+    }
+
+    pub(crate) fn maintenance(self) -> &'a Maintenance {
+        self.maintenance
+    }
+}
+
+impl FileContent<'_> {
+    /// Opens a file for the file system's own purposes or for a caller that was judged already.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] where the file is gone.
+    pub fn hold(&self, inode: &Arc<Inode>) -> Result<OpenInode> {
+        self.opener.hold(inode)
+    }
+
     /// Opens a file. The caller truncates (through `set_attributes`) where that was asked for.
     ///
     /// # Errors
     /// Those of permissions; [`Refusal::NotFound`] where the file is gone, [`Refusal::IsADirectory`] for
     /// writing one.
-    pub fn open_inode(&self, caller: &Caller, inode: &Arc<Inode>, mode: OpenMode) -> Result<OpenInode> {
+    pub fn open(&self, caller: &Caller, inode: &Arc<Inode>, mode: OpenMode) -> Result<OpenInode> {
         let writes = mode.write || mode.append || mode.truncate;
         match inode.file_type() {
             FileType::SymbolicLink => return Err(Refusal::SymbolicLinkLoop.into()),
@@ -103,7 +98,7 @@ impl Filesystem {
         if inode.flags().has(InodeFlags::APPEND) && ((writes && !mode.append) || mode.truncate) {
             return Err(Refusal::NotPermitted.into());
         }
-        self.opener().hold(inode)
+        self.opener.hold(inode)
     }
 
     /// Reads from an offset into `target`; gives how many bytes, fewer only at the end of the file.
@@ -122,7 +117,7 @@ impl Filesystem {
             let _operation = inode.operation.read();
             data::read::read(self.store(), inode.node(), cache, offset, target)?
         };
-        self.note_access(inode);
+        self.access_times.note_access(self.store(), self.rights, inode);
         Ok(count)
     }
 
@@ -170,11 +165,12 @@ impl Filesystem {
         if !origin.is_write_back() {
             self.maintenance().check_host_room()?;
         }
-        let _operation = self.lock_for_write(caller, inode, &[(offset, data.as_ref())], origin)?;
+        let _operation =
+            lock_for_write(self.store(), self.rights, caller, inode, &[(offset, data.as_ref())], origin)?;
         self.write_locked(caller, inode, offset, data, origin)
     }
 
-    /// [`write_file`](Self::write_file) for who holds what [`Self::lock_for_write`] gives.
+    /// [`write_file`](Self::write_file) for who holds what [`lock_for_write`] gives.
     pub(crate) fn write_locked(
         &self,
         caller: &Caller,
@@ -262,7 +258,7 @@ impl Filesystem {
             ContentTimes::ComeLater => state.note_late_content(recently(self.engine())),
         };
         if moved {
-            self.mark_dirty(inode, &mut state);
+            self.store().mark_dirty(inode.node(), &mut state);
         }
         Ok(mode_changed)
     }
@@ -335,7 +331,7 @@ impl Filesystem {
         length: u64,
         origin: WriteOrigin,
     ) -> Result<FileChange> {
-        self.with_two(source.0, target.0, || {
+        with_two(source.0, target.0, || {
             require_regular(source.0)?;
             self.check_change(target.0, refusing_copies(origin))?;
             let mode_changed =
@@ -368,7 +364,7 @@ impl Filesystem {
         target: (&Arc<Inode>, u64),
         length: u64,
     ) -> Result<()> {
-        self.with_two(source.0, target.0, || {
+        with_two(source.0, target.0, || {
             require_regular(source.0)?;
             self.check_change(target.0, refusing_copies(WriteOrigin::Caller))?;
             self.begin_change(caller, target.0, WriteOrigin::Caller)?;
@@ -385,25 +381,24 @@ impl Filesystem {
             })
         })
     }
+}
 
-    /// Runs work with two files locked, in the order of their ids.
-    pub(crate) fn with_two<T>(
-        &self,
-        source: &Arc<Inode>,
-        target: &Arc<Inode>,
-        work: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
-        if Arc::ptr_eq(source, target) {
-            let _operation = target.operation.write();
-            return work();
-        }
-        if source.id() < target.id() {
-            let (_first, _second) = (source.operation.read(), target.operation.write());
-            return work();
-        }
-        let (_first, _second) = (target.operation.write(), source.operation.read());
-        work()
+/// Runs work with two files locked, in the order of their ids.
+pub(crate) fn with_two<T>(
+    source: &Arc<Inode>,
+    target: &Arc<Inode>,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    if Arc::ptr_eq(source, target) {
+        let _operation = target.operation.write();
+        return work();
     }
+    if source.id() < target.id() {
+        let (_first, _second) = (source.operation.read(), target.operation.write());
+        return work();
+    }
+    let (_first, _second) = (target.operation.write(), source.operation.read());
+    work()
 }
 
 /// The flags of a target that refuse a copy: other than for a write, Linux asks for the one also when the

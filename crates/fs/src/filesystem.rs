@@ -5,22 +5,27 @@ use vlinder_format::inode::Timestamp;
 use vlinder_format::{Generation, RootId};
 use vlinder_transaction::{Engine, Handle, Reservation};
 
-use crate::Result;
 use crate::access_time::AccessTimeRule;
-use crate::background;
 use crate::closer::Closer;
 use crate::data::{FileStore, begin};
+use crate::file::FileContent;
+use crate::health::{DeviceCounter, device_counters};
 use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::table::InodeTable;
 use crate::maintenance::Maintenance;
-use crate::open::{OpenInode, Opener};
+use crate::metadata::InodeAttributes;
+use crate::name_view::Names;
+use crate::new_file::flags_by_options;
+use crate::open::Opener;
 use crate::options::OpenOptions;
 use crate::permission::Rights;
 use crate::place_locks::PlaceLocks;
 use crate::stamp::now;
-use crate::subvolume::Subvolume;
+use crate::statistics::Statistics;
 use crate::subvolume::place::DirectoryTree;
+use crate::subvolume::{Subvolume, Subvolumes};
+use crate::{Result, background};
 
 /// An opened file system. Clones share it; the last one that is dropped commits (see [`close`](Self::close)
 /// for errors).
@@ -31,6 +36,7 @@ pub struct Filesystem {
     closer: Arc<Closer>,
 }
 
+/// What the handles share: the parts that the views borrow.
 struct Shared {
     options: OpenOptions,
     store: Arc<FileStore>,
@@ -83,6 +89,51 @@ impl Filesystem {
         &self.shared.maintenance
     }
 
+    /// The file system by names: looking them up, making, moving and removing them.
+    #[must_use]
+    pub fn names(&self) -> Names<'_> {
+        let shared = &*self.shared;
+        let flags = flags_by_options(&shared.options);
+        Names::new(&shared.rights, &shared.tree, self.opener(), &shared.places, flags)
+    }
+
+    /// The attributes of files: those of stat, extended ones, and flags.
+    #[must_use]
+    pub fn attributes(&self) -> InodeAttributes<'_> {
+        let shared = &*self.shared;
+        InodeAttributes::new(&shared.store, &shared.rights, &shared.access_times, &shared.options)
+    }
+
+    /// The content of files.
+    #[must_use]
+    pub fn files(&self) -> FileContent<'_> {
+        let shared = &*self.shared;
+        FileContent::new(&shared.rights, self.opener(), &shared.access_times, &shared.maintenance)
+    }
+
+    /// The subvolumes.
+    #[must_use]
+    pub fn subvolumes(&self) -> Subvolumes<'_> {
+        let by_users = self.shared.options.user_may_delete_subvolumes;
+        Subvolumes::new(self.names(), &self.shared.maintenance, by_users)
+    }
+
+    /// How full the file system is. Inodes are not counted: there is no bound to them but space.
+    ///
+    /// # Errors
+    /// What reading the chunks and their groups met: a file system that is only read learns how full it is
+    /// with the first call.
+    pub fn statistics(&self) -> Result<Statistics> {
+        Statistics::of(self.engine())
+    }
+
+    /// The error counters of the devices, which are stored as Linux stores them (DEV_STATS), and what was
+    /// healed on them and by them since the file system was opened.
+    #[must_use]
+    pub fn device_counters(&self) -> Vec<DeviceCounter> {
+        device_counters(self.engine())
+    }
+
     /// What decides whether a caller may do something.
     #[must_use]
     pub fn rights(&self) -> &Rights {
@@ -95,14 +146,6 @@ impl Filesystem {
 
     pub(crate) fn inodes(&self) -> &Arc<InodeTable> {
         &self.shared.inodes
-    }
-
-    pub(crate) fn places(&self) -> &PlaceLocks {
-        &self.shared.places
-    }
-
-    pub(crate) fn access_times(&self) -> &AccessTimeRule {
-        &self.shared.access_times
     }
 
     pub(crate) fn opener(&self) -> Opener<'_> {
@@ -179,31 +222,6 @@ impl Filesystem {
     /// met.
     pub fn subvolume(&self, root: RootId) -> Result<Arc<Subvolume>> {
         self.shared.inodes.subvolume(root)
-    }
-
-    /// The directory that a directory lies in; that of the shown root, and of a subvolume without a name, is
-    /// itself.
-    ///
-    /// # Errors
-    /// What reading met.
-    pub fn lookup_parent(&self, directory: &Inode) -> Result<InodeId> {
-        self.shared.tree.lookup_parent(directory)
-    }
-
-    /// Whether a subvolume lies somewhere in another one, as far as the references can be read.
-    ///
-    /// # Errors
-    /// What reading met.
-    pub fn lies_in(&self, subvolume: RootId, parent: RootId) -> Result<bool> {
-        self.shared.tree.lies_in(subvolume, parent)
-    }
-
-    /// Opens a file for the file system's own purposes or for a caller that was judged already.
-    ///
-    /// # Errors
-    /// [`Refusal::NotFound`](crate::Refusal::NotFound) where the file is gone.
-    pub fn hold(&self, inode: &Arc<Inode>) -> Result<OpenInode> {
-        self.opener().hold(inode)
     }
 
     /// Writes everything out and commits: what was done before is durable when this returns.

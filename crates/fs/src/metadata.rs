@@ -4,24 +4,24 @@
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::Compression;
 use vlinder_format::inode::{FileType, GroupId, InodeFlags, InodeItem, Timestamp, UserId};
-use vlinder_transaction::{ChangeKind, Handle, Reservation};
+use vlinder_transaction::{ChangeKind, Engine, Handle, Reservation};
 
+use crate::access_time::AccessTimeRule;
 use crate::acl::{ACCESS_NAME, Acl};
 use crate::attribute_change::{AttributeMode, CAPABILITY_NAME, change_attribute};
-use crate::attribute_items;
 use crate::attributes::Attributes;
 use crate::changes::Changes;
-use crate::compression_property::COMPRESSION_NAME;
-use crate::compression_property::CompressionProperty;
-use crate::data::begin;
-use crate::data::begin_at_once;
+use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
+use crate::data::{FileStore, begin, begin_at_once};
 use crate::inode::{Inode, InodeState};
+use crate::options::OpenOptions;
+use crate::permission::Rights;
 use crate::privileges::kill_privileges;
 use crate::property::require_compression_feature;
 use crate::room::with_room;
 use crate::set_attributes::{SetAttributes, SetTime};
 use crate::stamp::{Stamp, now, recently};
-use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
+use crate::{Access, Caller, Capabilities, Refusal, Result, attribute_items};
 
 const SET_GROUP_ID: u32 = 0o2000;
 /// The flags that callers may set and clear.
@@ -62,10 +62,44 @@ fn set_times(
     }
 }
 
-impl Filesystem {
+/// The attributes of files: those of stat, extended ones, and flags.
+#[derive(Clone, Copy)]
+pub struct InodeAttributes<'a> {
+    store: &'a Arc<FileStore>,
+    rights: &'a Rights,
+    access_times: &'a AccessTimeRule,
+    /// How a file is compressed that has the flag for it and no property.
+    compression: Compression,
+}
+
+impl<'a> InodeAttributes<'a> {
+    pub(crate) fn new(
+        store: &'a Arc<FileStore>,
+        rights: &'a Rights,
+        access_times: &'a AccessTimeRule,
+        options: &OpenOptions,
+    ) -> Self {
+        let compression = options.compress.map_or(Compression::Zlib, |option| option.algorithm);
+        Self { store, rights, access_times, compression }
+    }
+
+    pub(crate) fn engine(self) -> &'a Engine {
+        self.store.engine()
+    }
+
+    pub(crate) fn store(self) -> &'a Arc<FileStore> {
+        self.store
+    }
+
+    pub(crate) fn rights(self) -> &'a Rights {
+        self.rights
+    }
+}
+
+impl InodeAttributes<'_> {
     /// What `stat` shows of a file.
     #[must_use]
-    pub fn attributes(&self, inode: &Inode) -> Attributes {
+    pub fn of(&self, inode: &Inode) -> Attributes {
         let state = inode.state();
         let (unwritten_bytes, is_scattered) = {
             let unflushed = inode.data().unflushed();
@@ -75,13 +109,13 @@ impl Filesystem {
             inode.id(),
             inode.file_type(),
             &state.item,
-            self.sector_size(),
+            self.store.sector_size(),
             unwritten_bytes,
         );
         (attributes.user, attributes.group) = self.rights().shown_owner(&state.item);
         // One run in a file without extents is counted already, in whole sectors but for where it begins.
         let is_counted = unwritten_bytes == 0 || (state.item.allocated_bytes == 0 && !is_scattered);
-        let sector_size = u64::from(self.sector_size().max(1));
+        let sector_size = u64::from(self.store.sector_size().max(1));
         let whole = |bytes: u64| bytes.checked_next_multiple_of(sector_size).unwrap_or(bytes);
         let stored_bytes = whole(state.item.allocated_bytes);
         // Nothing was ever preallocated behind its end, so its extents leave no hole, and what was written
@@ -110,18 +144,13 @@ impl Filesystem {
     /// # Errors
     /// [`Refusal::InvalidArgument`] for an owner or group that is no id; those of permissions; those of
     /// changing the size, which comes first.
-    pub fn set_attributes(
-        &self,
-        caller: &Caller,
-        inode: &Arc<Inode>,
-        changes: &SetAttributes,
-    ) -> Result<Attributes> {
+    pub fn set(&self, caller: &Caller, inode: &Arc<Inode>, changes: &SetAttributes) -> Result<Attributes> {
         {
             let _operation = inode.operation.write();
             self.may_set(caller, inode, changes)?;
             if inode.is_placeholder() {
                 self.set_for_now(caller, inode, changes);
-                return Ok(self.attributes(inode));
+                return Ok(self.of(inode));
             }
             if let Some(size) = changes.size {
                 self.set_size(caller, inode, size, changes.keeps_capability)?;
@@ -138,7 +167,7 @@ impl Filesystem {
                 self.set_others_or_keep_times(caller, inode, changes)?;
             }
         }
-        Ok(self.attributes(inode))
+        Ok(self.of(inode))
     }
 
     fn may_set(&self, caller: &Caller, inode: &Inode, changes: &SetAttributes) -> Result<()> {
@@ -272,12 +301,12 @@ impl Filesystem {
         }
     }
 
-    fn set_others<'a>(
-        &'a self,
+    fn set_others(
+        &self,
         caller: &Caller,
         inode: &Arc<Inode>,
         changes: &SetAttributes,
-        mut handle: Handle<'a>,
+        mut handle: Handle<'_>,
     ) -> Result<()> {
         let changes = &self.without_shown_owner(*changes);
         let acl = match changes.permissions {
@@ -383,11 +412,11 @@ impl Filesystem {
     /// A file was read, or a directory listed: its access time follows the options. The change waits for the
     /// commit.
     pub fn note_access(&self, inode: &Arc<Inode>) {
-        self.access_times().note_access(self.store(), self.rights(), inode);
+        self.access_times.note_access(self.store(), self.rights(), inode);
     }
 
     /// Notes that an inode's item changed without a transaction: the next commit takes it.
-    pub fn mark_dirty(&self, inode: &Arc<Inode>, state: &mut InodeState) {
+    pub(crate) fn mark_dirty(&self, inode: &Arc<Inode>, state: &mut InodeState) {
         self.store().mark_dirty(inode.node(), state);
     }
 
@@ -435,9 +464,7 @@ impl Filesystem {
             return Err(Refusal::InvalidArgument.into());
         }
         // As Linux has it, the property follows the flag each time: the mount's algorithm, zlib without one.
-        let algorithm = wanted
-            .has(InodeFlags::COMPRESS)
-            .then(|| self.options().compress.map_or(Compression::Zlib, |option| option.algorithm));
+        let algorithm = wanted.has(InodeFlags::COMPRESS).then_some(self.compression);
         let property = algorithm.map_or(CompressionProperty::None, CompressionProperty::Algorithm);
         let value = algorithm.map(|algorithm| algorithm.name().as_bytes());
         change_attribute(self.store(), inode, COMPRESSION_NAME, value, AttributeMode::Either, |state| {

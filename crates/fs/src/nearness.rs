@@ -1,7 +1,8 @@
 //! How near the file system is to full, as far as writers are concerned.
 //!
-//! The engine says how many bytes it can still promise ([`Filesystem::room_for_writers`] is the one place
-//! that asks it). Here is what follows from that: whether a writer would get any room now.
+//! The engine says how many bytes it can still promise
+//! ([`room_for_writers`](crate::Maintenance::room_for_writers) is the one place that asks it). Here is what
+//! follows from that: whether a writer would get any room now.
 //!
 //! Invariant: a writer is refused only after everything that could make room was tried: writing out what is
 //! unflushed, since it takes less in the end than is promised to it, and a commit, which frees what was
@@ -10,9 +11,10 @@
 use vlinder_base::sync::Arc;
 use vlinder_transaction::{EngineError, PromisedData};
 
+use crate::Result;
 use crate::data::{make_room, owns_space};
+use crate::file::FileContent;
 use crate::inode::Inode;
-use crate::{Filesystem, Result};
 
 /// What a writer of a file would find now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub enum Prospect {
     None,
 }
 
-impl Filesystem {
+impl FileContent<'_> {
     /// What a writer of a file would find now, after what may make room was tried.
     ///
     /// # Errors
@@ -35,7 +37,7 @@ impl Filesystem {
     pub fn prospect_of_writer(&self, inode: &Arc<Inode>) -> Result<Prospect> {
         self.rights().check_file_writable(inode)?;
         self.maintenance().check_host_room()?;
-        let sector = u64::from(self.sector_size());
+        let sector = u64::from(self.engine().sector_size());
         if self.has_room_for(sector)? {
             return Ok(Prospect::Room);
         }

@@ -5,7 +5,7 @@ use crate::{OpenInode, Result};
 
 impl OpenInode {
     /// Reads from an offset into `target`; returns how many bytes, fewer only at the end of the file. The
-    /// access time stays: see [`Filesystem::note_access`](crate::Filesystem::note_access).
+    /// access time stays: see [`InodeAttributes::note_access`](crate::InodeAttributes::note_access).
     ///
     /// # Errors
     /// What reading met.

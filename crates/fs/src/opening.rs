@@ -10,6 +10,7 @@ use vlinder_transaction::{Engine, EngineOptions, ReadOnlyReason};
 use vlinder_volume::{MappedChunk, OpenRules, Opened, Volume};
 
 use crate::options::OpenOptions;
+use crate::subvolume::default::choose_subvolume;
 use crate::{Filesystem, FsError, Refusal, Result, SubvolumeChoice};
 
 /// Unreadable chunks that are named one by one.
@@ -102,7 +103,7 @@ impl Filesystem {
     fn with_engine(engine: Arc<Engine>, options: OpenOptions) -> Result<Self> {
         let choice = options.subvolume.clone();
         let filesystem = Self::assemble(engine, options);
-        let root = filesystem.choose_subvolume(&choice)?;
+        let root = choose_subvolume(filesystem.names(), &choice)?;
         filesystem.tree().show(root);
         match filesystem.inodes().subvolume(root) {
             Err(error)

@@ -8,18 +8,16 @@
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::{Key, ObjectId, orphan};
-use vlinder_transaction::{ChangeKind, Charge, Handle};
+use vlinder_transaction::{ChangeKind, Charge, Handle, Reservation};
 
 use crate::changes::Changes;
-use crate::data::Steps;
-use crate::data::begin;
+use crate::data::{Steps, begin};
 use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::items::keys_of;
 use crate::inode::table::InodeTable;
 use crate::room::with_room;
 use crate::{FsError, Refusal, Result, Subvolume};
-use vlinder_transaction::Reservation;
 
 /// So many items beside its data a deleted file may have for its deletion in one step.
 const MOST_ITEMS: usize = 64;
@@ -161,7 +159,7 @@ mod tests {
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let root = filesystem.root().unwrap();
         let files = [b"a", b"b", b"c"]
-            .map(|name| filesystem.create_file(&Caller::superuser(), &root, name, 0o644).unwrap());
+            .map(|name| filesystem.names().create_file(&Caller::superuser(), &root, name, 0o644).unwrap());
         (filesystem, files)
     }
 
@@ -200,7 +198,8 @@ mod tests {
         golden::unpack("empty", &image).unwrap();
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let root = filesystem.root().unwrap();
-        let inode = filesystem.create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
+        let inode =
+            filesystem.names().create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
         let mut handle =
             Steps::new(filesystem.store(), 1).begin(0, charge_of_last_items(0)).unwrap().unwrap();
         let mut changes = Changes::new(filesystem.engine(), inode.subvolume());
@@ -218,7 +217,8 @@ mod tests {
         golden::unpack("empty", &image).unwrap();
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let root = filesystem.root().unwrap();
-        let inode = filesystem.create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
+        let inode =
+            filesystem.names().create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
         let mut handle = begin(filesystem.store(), Reservation::deletion(4).of(ChangeKind::Names)).unwrap();
         let mut changes = Changes::new(filesystem.engine(), inode.subvolume());
         changes.remove_pending(InodeItem::key(inode.number()));

@@ -5,12 +5,11 @@ use vlinder_format::inode::{FileType, GroupId, InodeFlags, InodeItem, UserId};
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::attribute_change::CAPABILITY_NAME;
-use crate::attribute_items;
 use crate::data::FileStore;
 use crate::inode::Inode;
 use crate::options::{OpenOptions, Owners};
 use crate::subvolume::Subvolume;
-use crate::{Access, Caller, Capabilities, Refusal, Result};
+use crate::{Access, Caller, Capabilities, Refusal, Result, attribute_items};
 
 const SET_GROUP_ID: u32 = 0o2000;
 const SET_USER_ID: u32 = 0o4000;

@@ -3,20 +3,18 @@
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
 use vlinder_format::orphan;
-use vlinder_transaction::ChangeKind;
+use vlinder_transaction::{ChangeKind, Reservation};
 
 use crate::changes::Changes;
-use crate::create::Prepared;
-use crate::create::remember;
-use crate::data::begin;
-use crate::data::compression_property;
+use crate::data::{begin, compression_property};
+use crate::file::with_two;
 use crate::inode::{Inode, new_item};
+use crate::new_file::{Prepared, remember};
 use crate::open::{OpenInode, OpenMode};
 use crate::privileges::kill_privileges;
 use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Caller, Filesystem, Refusal, Result, data};
-use vlinder_transaction::Reservation;
 
 /// Items that making the file without a name may touch: its inode, its orphan item, and `btrfs.compression`.
 const ITEMS: u32 = 4;
@@ -44,7 +42,7 @@ impl Replacement {
     pub fn begin(filesystem: &Filesystem, caller: &Caller, target: &Arc<Inode>) -> Result<Self> {
         let item = filesystem.rights().changeable_item(target)?;
         let mode = OpenMode { write: true, truncate: true, ..OpenMode::default() };
-        let target = filesystem.open_inode(caller, target, mode)?;
+        let target = filesystem.files().open(caller, target, mode)?;
         if target.inode().file_type() != FileType::Regular {
             return Err(Refusal::InvalidArgument.into());
         }
@@ -70,7 +68,7 @@ impl Replacement {
     pub fn finish(self, caller: &Caller) -> Result<()> {
         let Self { filesystem, target, content } = self;
         let (source, target) = (content.inode(), target.inode());
-        filesystem.with_two(source, target, || {
+        with_two(source, target, || {
             filesystem.rights().changeable_item(target)?;
             kill_privileges(filesystem.store(), filesystem.rights(), caller, target)?;
             let _noting = filesystem.store().background().noting();

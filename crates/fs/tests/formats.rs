@@ -336,7 +336,7 @@ fn a_received_uuid_is_shown_and_kept_as_linux_does() {
     // A read-only snapshot of what was received stays received; a writable one does not.
     files.snapshot("/into/source", "/read-only", true).unwrap();
     files.snapshot("/into/source", "/writable", false).unwrap();
-    let listed = files.filesystem().subvolumes().unwrap();
+    let listed = files.filesystem().subvolumes().all().unwrap();
     let mut shown: Vec<(u64, String)> = listed
         .iter()
         .filter(|one| !one.received_uuid.is_nil())

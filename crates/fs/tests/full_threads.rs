@@ -69,6 +69,7 @@ fn step(files: &Files, random: &SeededRandom, number: u64) -> Result<(), FsError
             let (from, to) = (random.next_u64() % 20 * 4096, random.next_u64() % 20 * 4096);
             let filesystem = files.filesystem();
             filesystem
+                .files()
                 .copy_file_range(
                     &root_user(),
                     (source.inode(), from),
@@ -98,6 +99,7 @@ fn step(files: &Files, random: &SeededRandom, number: u64) -> Result<(), FsError
             let origin = WriteOrigin::Caller;
             files
                 .filesystem()
+                .files()
                 .allocate_file(&root_user(), file.inode(), what, offset, length, origin)
                 .map(drop)
         }
@@ -106,7 +108,7 @@ fn step(files: &Files, random: &SeededRandom, number: u64) -> Result<(), FsError
             let file = open(&one)?;
             let value = bytes(random, 2_000);
             let mode = AttributeMode::Either;
-            files.filesystem().set_extended_attribute(
+            files.filesystem().attributes().set_extended_attribute(
                 &root_user(),
                 file.inode(),
                 name.as_bytes(),
@@ -120,7 +122,13 @@ fn step(files: &Files, random: &SeededRandom, number: u64) -> Result<(), FsError
             for _ in 0..20 {
                 let (offset, data) = (random.next_u64() % 100 * 4096, bytes(random, 4096));
                 let origin = WriteOrigin::WriteBack;
-                files.filesystem().write_file(&root_user(), file.inode(), offset, data.into(), origin)?;
+                files.filesystem().files().write_file(
+                    &root_user(),
+                    file.inode(),
+                    offset,
+                    data.into(),
+                    origin,
+                )?;
             }
             Ok(())
         }

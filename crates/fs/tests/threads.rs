@@ -49,7 +49,7 @@ fn step(files: &Files, random: &SeededRandom) -> vlinder_fs::Result<()> {
             let (from_directory, from_name) = files.resolve_parent(Path::new(&from))?;
             let (to_directory, to_name) = files.resolve_parent(Path::new(&to))?;
             let mode = RenameMode::Exchange;
-            files.filesystem().rename(
+            files.filesystem().names().rename(
                 &root_user(),
                 &from_directory,
                 &from_name,

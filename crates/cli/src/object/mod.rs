@@ -141,7 +141,7 @@ impl Object {
     pub fn subvolumes(&self) -> Result<Vec<SubvolumeInformation>, Failure> {
         match self {
             Self::Image(named) => {
-                named.image().filesystem.subvolumes().map_err(|error| from_fs(error, named.place()))
+                named.image().filesystem.subvolumes().all().map_err(|error| from_fs(error, named.place()))
             }
             Self::Mounted(mounted) => mounted.subvolumes(),
         }
@@ -153,7 +153,7 @@ impl Object {
             Self::Image(named) => {
                 let image = named.image();
                 let id =
-                    image.filesystem.default_subvolume().map_err(|error| from_fs(error, &image.label))?;
+                    image.filesystem.subvolumes().default().map_err(|error| from_fs(error, &image.label))?;
                 information(image, id)
             }
             Self::Mounted(mounted) => mounted.subvolume(&Request::SubvolumeGetDefault),

@@ -44,7 +44,7 @@ pub(super) fn file_map(
         mount.write_back()?;
     }
     let range = ByteRange::new(from, u64::MAX).unwrap_or_default();
-    let found = mount.filesystem.extent_map(&inode, &OpenCache::new(), range, RUNS).map_err(at)?;
+    let found = mount.filesystem.files().extent_map(&inode, &OpenCache::new(), range, RUNS).map_err(at)?;
     Ok(Answer::FileMap {
         size_bytes: inode.size(),
         block_bytes: u64::from(mount.filesystem.sector_size()),

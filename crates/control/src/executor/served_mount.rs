@@ -42,7 +42,7 @@ impl ServedMount {
                 return Err(ErrorBody::new(Errno::INVAL, "a path in a request may not lead upwards")
                     .at(path.to_string()));
             }
-            let found = self.filesystem.lookup(caller, &inode, name);
+            let found = self.filesystem.names().lookup(caller, &inode, name);
             inode = found.map_err(|error| ErrorBody::from_fs(&error).at(path.to_string()))?;
         }
         Ok(inode)

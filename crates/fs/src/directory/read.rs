@@ -10,27 +10,14 @@ use vlinder_format::{Damage, ItemType, Key, RootId};
 
 use crate::closer::Closer;
 use crate::directory::index::{end_of_indexes, first_free_index};
+use crate::directory::record::DirectoryRecord;
 use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::table::InodeTable;
+use crate::name_view::Names;
 use crate::subvolume::place::DirectoryTree;
 use crate::subvolume::place_in_tree;
-use crate::{Access, Caller, Filesystem, Refusal, Result};
-
-/// One name of a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectoryRecord {
-    /// The name.
-    pub name: Vec<u8>,
-    /// What it stands for. Of a nested subvolume its root directory, there or not: [`Filesystem::lookup`]
-    /// tells.
-    pub id: InodeId,
-    /// The file's type.
-    pub file_type: FileType,
-    /// Where it lies in the listing: 0 is `.`, 1 is `..`, then the names' indexes. The listing goes on at one
-    /// more, and ends behind the last index, 2^64-1.
-    pub offset: u64,
-}
+use crate::{Access, Caller, Refusal, Result};
 
 /// A directory open for listing.
 pub struct OpenDirectory {
@@ -47,29 +34,6 @@ pub struct OpenDirectory {
 impl fmt::Debug for OpenDirectory {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "open directory {:?}", self.inode)
-    }
-}
-
-impl Filesystem {
-    /// Opens a directory for listing.
-    ///
-    /// # Errors
-    /// [`Refusal::NotADirectory`], [`Refusal::AccessDenied`]; what reading met.
-    pub fn open_directory(&self, caller: &Caller, directory: &Arc<Inode>) -> Result<OpenDirectory> {
-        if !directory.is_directory() {
-            return Err(Refusal::NotADirectory.into());
-        }
-        self.rights().access(caller, directory, Access::READ)?;
-        directory.state().opens += 1;
-        let mut open = OpenDirectory {
-            tree: Arc::clone(self.tree()),
-            inodes: Arc::clone(self.opener().inodes()),
-            _closer: Arc::clone(self.opener().closer()),
-            inode: Arc::clone(directory),
-            end: DirectoryIndex::FIRST,
-        };
-        open.rewind()?;
-        Ok(open)
     }
 }
 
@@ -190,4 +154,29 @@ impl Drop for OpenDirectory {
     fn drop(&mut self) {
         self.inodes.release(&self.inode);
     }
+}
+
+/// Opens a directory for listing.
+///
+/// # Errors
+/// [`Refusal::NotADirectory`], [`Refusal::AccessDenied`]; what reading met.
+pub(crate) fn open_directory(
+    names: Names<'_>,
+    caller: &Caller,
+    directory: &Arc<Inode>,
+) -> Result<OpenDirectory> {
+    if !directory.is_directory() {
+        return Err(Refusal::NotADirectory.into());
+    }
+    names.rights().access(caller, directory, Access::READ)?;
+    directory.state().opens += 1;
+    let mut open = OpenDirectory {
+        tree: Arc::clone(names.tree()),
+        inodes: Arc::clone(names.inodes()),
+        _closer: Arc::clone(names.opener().closer()),
+        inode: Arc::clone(directory),
+        end: DirectoryIndex::FIRST,
+    };
+    open.rewind()?;
+    Ok(open)
 }

@@ -22,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use vlinder_base::sync::Arc;
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::{ItemType, Key, ObjectId};
-
 use vlinder_transaction::Engine;
 
 use super::journal::{NameChange, Place, Record};

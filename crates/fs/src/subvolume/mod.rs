@@ -2,12 +2,14 @@
 
 mod change;
 mod create;
-mod default;
-mod delete;
+pub(crate) mod default;
+pub(crate) mod delete;
 mod list;
 pub(crate) mod place;
+mod view;
 
 pub use list::SubvolumeInformation;
+pub use view::Subvolumes;
 
 use core::fmt;
 use std::collections::BTreeMap;

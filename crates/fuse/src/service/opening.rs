@@ -67,7 +67,7 @@ impl OpenFiles {
     }
 
     fn hold(&self, inode: &Arc<Inode>, reads: bool, writes: bool) -> Reply<Opened> {
-        let open = self.mounted.filesystem().hold(inode).map_err(|error| errno(&error))?;
+        let open = self.mounted.filesystem().files().hold(inode).map_err(|error| errno(&error))?;
         let direct = writes && self.gate.goes_past_the_cache(inode);
         let access = FileAccess { reads, writes, past_cache: direct };
         let handle = self.mounted.handles().insert_file(open, access, self.gate.told_at_opening());

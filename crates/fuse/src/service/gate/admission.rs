@@ -108,7 +108,7 @@ impl Admission {
         let last_refusal = state.refusals().last();
         let tried = self.unplaced.place(inode.id());
         let placed = if tried.is_ok() { last_refusal } else { 0 };
-        let prospect = || match filesystem.prospect_of_writer(inode) {
+        let prospect = || match filesystem.files().prospect_of_writer(inode) {
             Ok(Prospect::Room | Prospect::OwnSpace) => Ok(()),
             Ok(Prospect::None) => Err(Errno::NOSPC),
             Err(error) => Err(errno(&error)),
