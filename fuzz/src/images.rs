@@ -226,7 +226,7 @@ fn read_all(device: &Arc<MemoryDevice>, list_of_options: &str) -> Result<(), Met
             if names > MOST_NAMES {
                 break;
             }
-            match filesystem.lookup(&Caller::superuser(), &directory, &name) {
+            match filesystem.names().lookup(&Caller::superuser(), &directory, &name) {
                 Ok(inode) => {
                     note(read_inode(&filesystem, &inode));
                     if inode.is_directory() {
@@ -242,13 +242,13 @@ fn read_all(device: &Arc<MemoryDevice>, list_of_options: &str) -> Result<(), Met
 }
 
 fn read_inode(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<(), Met> {
-    let attributes = filesystem.attributes(inode);
-    for name in filesystem.extended_attributes(inode)? {
-        filesystem.extended_attribute(&Caller::superuser(), inode, &name)?;
+    let attributes = filesystem.attributes().of(inode);
+    for name in filesystem.attributes().extended_attributes(inode)? {
+        filesystem.attributes().extended_attribute(&Caller::superuser(), inode, &name)?;
     }
     match attributes.file_type {
         FileType::SymbolicLink => {
-            let target = filesystem.read_link(inode);
+            let target = filesystem.names().read_link(inode);
             target.map_err(|error| Met { text: error.to_string(), part: Part::LinkTarget })?;
         }
         FileType::Regular => {

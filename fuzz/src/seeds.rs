@@ -77,7 +77,7 @@ fn fill(
         files.write(format!("/c/file {number}"), vec![number as u8; 50 * number])?;
     }
     let attributed = files.resolve("/c".as_ref())?;
-    files.filesystem().set_extended_attribute(
+    files.filesystem().attributes().set_extended_attribute(
         &Caller::superuser(),
         &attributed,
         b"user.colour",

@@ -210,6 +210,7 @@ pub fn sound(files: usize) -> MemoryDevice {
             let value = vec![7; 200];
             let mode = vlinder_fs::AttributeMode::Either;
             all.filesystem()
+                .attributes()
                 .set_extended_attribute(&caller, inode.inode(), b"user.flood", &value, mode)
                 .unwrap();
         }

@@ -58,7 +58,7 @@ fn allocate(files: &Files, file: &File, offset: u64, length: u64) -> Result<()> 
     let (reserve, origin) =
         (Allocate::Reserve { keep_size: false }, WriteOrigin::OpenFile { times: ContentTimes::Move });
     let caller = Caller::superuser();
-    files.filesystem().allocate_file(&caller, file.inode(), reserve, offset, length, origin)?;
+    files.filesystem().files().allocate_file(&caller, file.inode(), reserve, offset, length, origin)?;
     Ok(())
 }
 

@@ -135,7 +135,7 @@ fn only_files_and_directories_are_opened_and_close_waits_for_them() {
     let (caller, root) = (vlinder_fs::Caller::superuser(), files.filesystem().root().unwrap());
     let (kind, device) =
         (vlinder_format::inode::FileType::Fifo, vlinder_format::inode::DeviceNumber::default());
-    files.filesystem().create_node(&caller, &root, b"pipe", kind, 0o600, device).unwrap();
+    files.filesystem().names().create_node(&caller, &root, b"pipe", kind, 0o600, device).unwrap();
     drop(root);
     files.close().unwrap();
     let path = text(image.to_str().unwrap());

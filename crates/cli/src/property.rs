@@ -211,7 +211,7 @@ fn value_of(property: Property, subject: &Subject) -> Result<Option<Vec<u8>>, Fa
         Property::Compression => match &subject.object {
             Object::Image(named) => {
                 let (image, inode) = (named.image(), named.inode()?);
-                match image.filesystem.extended_attribute(&image.caller, &inode, COMPRESSION) {
+                match image.filesystem.attributes().extended_attribute(&image.caller, &inode, COMPRESSION) {
                     Ok(value) => Some(value),
                     Err(error) if error.refusal() == Some(Refusal::NoAttribute) => None,
                     Err(error) => return Err(from_fs(error, named.place())),
@@ -290,12 +290,18 @@ fn set_compression(named: &Named, value: &[u8]) -> Result<(), Failure> {
     let (image, inode) = (named.image(), named.inode()?);
     let (filesystem, caller) = (&image.filesystem, &image.caller);
     let set = if value.is_empty() {
-        match filesystem.remove_extended_attribute(caller, &inode, COMPRESSION) {
+        match filesystem.attributes().remove_extended_attribute(caller, &inode, COMPRESSION) {
             Err(error) if error.refusal() == Some(Refusal::NoAttribute) => Ok(()),
             other => other,
         }
     } else {
-        filesystem.set_extended_attribute(caller, &inode, COMPRESSION, value, AttributeMode::Either)
+        filesystem.attributes().set_extended_attribute(
+            caller,
+            &inode,
+            COMPRESSION,
+            value,
+            AttributeMode::Either,
+        )
     };
     set.map_err(|error| match error.refusal() {
         Some(Refusal::InvalidArgument) => refuse_compression(value, &named.place()),
@@ -345,7 +351,8 @@ fn set_read_only(subject: &Subject, read_only: bool, force: bool) -> Result<(), 
     match &subject.object {
         Object::Image(named) => {
             let image = named.image();
-            let set = image.filesystem.set_subvolume_read_only(&image.caller, subvolume.id, read_only, force);
+            let set =
+                image.filesystem.subvolumes().set_read_only(&image.caller, subvolume.id, read_only, force);
             set.map_err(|error| from_fs(error, named.place()))
         }
         Object::Mounted(mounted) => mounted.order(&Request::PropertySet {

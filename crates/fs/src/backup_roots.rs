@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use vlinder_format::superblock::{BackupRoot, Superblock};
 use vlinder_format::{Generation, Logical};
 
-use crate::{Filesystem, FsError, Result};
+use crate::{FsError, Result};
 
 /// Opens by what a superblock remembers, the newest first, and the state of the last commit before all.
 /// `open` opens for reading, by the superblock as it was changed; the second of two tries of each takes the
@@ -18,11 +18,11 @@ use crate::{Filesystem, FsError, Result};
 ///
 /// # Errors
 /// That of the state of the last commit, where there is no better.
-pub(crate) fn open(
+pub(crate) fn open<T>(
     superblock: &Superblock,
     last: FsError,
-    open: &dyn Fn(Superblock) -> Result<Filesystem>,
-) -> Result<Filesystem> {
+    open: &dyn Fn(Superblock) -> Result<T>,
+) -> Result<T> {
     let mut backups: Vec<&BackupRoot> =
         superblock.backup_roots.iter().filter(|backup| backup.tree_root != Logical(0)).collect();
     backups.sort_by_key(|backup| Reverse(backup.tree_root_generation));
@@ -30,9 +30,9 @@ pub(crate) fn open(
         for with_chunks in [false, true] {
             let generation = backup.tree_root_generation;
             match open(as_of(superblock, backup, with_chunks)) {
-                Ok(filesystem) => {
+                Ok(opened) => {
                     warn(superblock.generation, generation, &last);
-                    return Ok(filesystem);
+                    return Ok(opened);
                 }
                 Err(error) => tracing::warn!(%generation, %error, "a backup root is no good either"),
             }

@@ -11,18 +11,18 @@ use vlinder_format::features::IncompatFeatures;
 use vlinder_format::inode::InodeItem;
 use vlinder_format::inode_ref::{self, ExtendedReference, InodeReference};
 use vlinder_format::{Damage, Fault, Generation, ItemType, Key, ObjectId, orphan};
-use vlinder_transaction::Handle;
+use vlinder_transaction::{Engine, Handle};
 use vlinder_tree::Edit;
 
 use crate::fsync_log::{Journal, NamePlace, Note};
 use crate::item_limit::grows_too_large;
-use crate::{Filesystem, Inode, Refusal, Result, Subvolume};
+use crate::{Inode, Refusal, Result, Subvolume};
 
 /// What an operation changes in one tree. Nothing has happened until [`apply`](Self::apply); locks keep the
 /// items that are read here from changing meanwhile (names under their directory's, the rest under the
 /// inode's operation lock).
 pub(crate) struct Changes<'a> {
-    filesystem: &'a Filesystem,
+    engine: &'a Engine,
     tree: Arc<OpenTree>,
     items: BTreeMap<Key, Option<Vec<u8>>>,
     pending: BTreeMap<Key, Option<Vec<u8>>>,
@@ -36,14 +36,18 @@ pub(crate) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    pub(crate) fn new(filesystem: &'a Filesystem, subvolume: &Subvolume) -> Self {
+    pub(crate) fn new(engine: &'a Engine, subvolume: &Subvolume) -> Self {
         let journal = subvolume.journal().cloned();
-        Self { journal, ..Self::of_tree(filesystem, Arc::clone(subvolume.tree())) }
+        Self { journal, ..Self::of_tree(engine, Arc::clone(subvolume.tree())) }
     }
 
-    pub(crate) fn of_tree(filesystem: &'a Filesystem, tree: Arc<OpenTree>) -> Self {
+    pub(crate) fn of_tree(engine: &'a Engine, tree: Arc<OpenTree>) -> Self {
         let (items, pending, touched, loaded) = Default::default();
-        Self { filesystem, tree, items, pending, touched, loaded, journal: None, notes: Vec::new() }
+        Self { engine, tree, items, pending, touched, loaded, journal: None, notes: Vec::new() }
+    }
+
+    pub(crate) fn engine(&self) -> &'a Engine {
+        self.engine
     }
 
     /// The item as it will be.
@@ -51,7 +55,7 @@ impl<'a> Changes<'a> {
         match self.items.get(key) {
             Some(changed) => Ok(changed.clone()),
             None => {
-                let found = self.filesystem.engine().forest().trees().get(self.tree.root(), key)?;
+                let found = self.engine.forest().trees().get(self.tree.root(), key)?;
                 Ok(found.map(|position| position.data().to_vec()))
             }
         }
@@ -167,7 +171,7 @@ impl<'a> Changes<'a> {
     }
 
     pub(crate) fn node_size(&self) -> usize {
-        usize::try_from(self.filesystem.engine().volume().geometry().node_size).unwrap_or(usize::MAX)
+        usize::try_from(self.engine.volume().geometry().node_size).unwrap_or(usize::MAX)
     }
 
     /// Whether an item of so many bytes is more than an addition may make.
@@ -282,7 +286,7 @@ impl<'a> Changes<'a> {
             self.put(key, item);
             return Ok(());
         }
-        if !self.filesystem.engine().superblock().incompat.has(IncompatFeatures::EXTENDED_IREF) {
+        if !self.engine.superblock().incompat.has(IncompatFeatures::EXTENDED_IREF) {
             return Err(Refusal::TooManyLinks.into());
         }
         let reference = ExtendedReference { parent, index, name };

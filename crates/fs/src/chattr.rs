@@ -8,6 +8,7 @@
 
 use vlinder_base::sync::Arc;
 
+use crate::metadata::InodeAttributes;
 use crate::{Caller, Filesystem, Inode, InodeFlags, Refusal, Result};
 
 /// Bytes of `struct fsxattr`.
@@ -100,17 +101,17 @@ fn with_attributes(present: InodeFlags, given: &[u8; ATTRIBUTES_BYTES]) -> Resul
 }
 
 /// The flags of one file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct ChattrFlags<'a> {
-    filesystem: &'a Filesystem,
+    attributes: InodeAttributes<'a>,
     inode: &'a Arc<Inode>,
 }
 
 impl<'a> ChattrFlags<'a> {
     /// Those of a file of this file system.
     #[must_use]
-    pub const fn of(filesystem: &'a Filesystem, inode: &'a Arc<Inode>) -> Self {
-        Self { filesystem, inode }
+    pub fn of(filesystem: &'a Filesystem, inode: &'a Arc<Inode>) -> Self {
+        Self { attributes: filesystem.attributes(), inode }
     }
 
     /// Refuses to open the file for writing where its flags forbid that: an immutable file, or one that can
@@ -136,11 +137,11 @@ impl<'a> ChattrFlags<'a> {
     ///
     /// # Errors
     /// [`Refusal::NotSupported`] for a flag that Btrfs does not have; [`Refusal::InvalidArgument`] for flags
-    /// that exclude each other; as [`Filesystem::set_flags`].
+    /// that exclude each other; as [`InodeAttributes::set_flags`].
     pub fn set_flags(self, caller: &Caller, given: u32) -> Result<()> {
         let is_directory = self.inode.is_directory();
         let change = |present, is_empty| with_flags(present, given, is_directory, is_empty);
-        self.filesystem.change_flags(caller, self.inode, change)
+        self.attributes.change_flags(caller, self.inode, change)
     }
 
     /// `struct fsxattr` as `FS_IOC_FSGETXATTR` shows it.
@@ -156,9 +157,9 @@ impl<'a> ChattrFlags<'a> {
     ///
     /// # Errors
     /// [`Refusal::NotSupported`] where more is given than flags that Btrfs has; as
-    /// [`Filesystem::set_flags`].
+    /// [`InodeAttributes::set_flags`].
     pub fn set_attributes(self, caller: &Caller, given: &[u8; ATTRIBUTES_BYTES]) -> Result<()> {
-        self.filesystem.change_flags(caller, self.inode, |present, _| with_attributes(present, given))
+        self.attributes.change_flags(caller, self.inode, |present, _| with_attributes(present, given))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use vlinder_transaction::{FailedCommit, ReadOnlyReason};
 
-use crate::Filesystem;
+use crate::data::FileStore;
 
 /// What an operator has to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,16 +17,15 @@ pub struct Condition {
     pub failed_commit: Option<FailedCommit>,
 }
 
-impl Filesystem {
-    /// How the file system fares now.
-    #[must_use]
-    pub fn condition(&self) -> Condition {
-        let files = self.store().write_back().files();
-        Condition {
-            read_only: self.engine().read_only_reason(),
-            is_host_full: self.engine().is_host_full(),
+impl Condition {
+    /// How a file system fares now.
+    pub(crate) fn of(store: &FileStore) -> Self {
+        let (engine, files) = (store.engine(), store.write_back().files());
+        Self {
+            read_only: engine.read_only_reason(),
+            is_host_full: engine.is_host_full(),
             held_bytes: files.iter().map(|node| node.data().unflushed().held_bytes()).sum(),
-            failed_commit: self.engine().troubles().failed_commit(),
+            failed_commit: engine.troubles().failed_commit(),
         }
     }
 }

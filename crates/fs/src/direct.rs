@@ -4,15 +4,16 @@ use std::borrow::Cow;
 
 use vlinder_base::sync::Arc;
 
-use crate::data;
-use crate::file::{FileChange, WriteOrigin};
+use crate::file::{FileChange, FileContent};
 use crate::inode::Inode;
-use crate::{Caller, Filesystem, Result};
+use crate::write_lock::lock_for_write;
+use crate::write_origin::WriteOrigin;
+use crate::{Caller, Result, data};
 
-impl Filesystem {
+impl FileContent<'_> {
     /// Writes parts of a file as [`write_file`](Self::write_file) does each, and has them on the devices when
     /// it returns: a write with `O_DIRECT`. They are not durable by that: the devices may hold them in a
-    /// cache, and no commit has the extents yet ([`sync_inode`](Self::sync_inode)).
+    /// cache, and no commit has the extents yet ([`sync_inode`](crate::Maintenance::sync_inode)).
     ///
     /// Parts of any alignment are taken, in the order given. Callers that write to one file at once share
     /// what is expensive: while one of them waits for the devices, what the others bring gathers, and one of
@@ -28,8 +29,8 @@ impl Filesystem {
         parts: &[(u64, &[u8])],
         origin: WriteOrigin,
     ) -> Result<FileChange> {
-        self.check_host_room()?;
-        let operation = self.lock_for_write(caller, inode, parts, origin)?;
+        self.maintenance().check_host_room()?;
+        let operation = lock_for_write(self.store(), self.rights(), caller, inode, parts, origin)?;
         let change = if operation.is_shared() {
             self.write_inside_locked(caller, inode, parts, origin)?
         } else {

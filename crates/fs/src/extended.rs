@@ -1,43 +1,19 @@
 //! Extended attributes: who may see and set which, and where they lie.
 
 use vlinder_base::sync::Arc;
-use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
-use vlinder_format::directory::{self, DirectoryEntries, DirectoryEntry, ENTRY_HEADER_SIZE, LONGEST_NAME};
+use vlinder_format::directory::LONGEST_NAME;
 use vlinder_format::inode::{FileType, InodeFlags};
-use vlinder_format::{Damage, Generation, ItemType, Key, ObjectId};
-use vlinder_transaction::ChangeKind;
-use vlinder_tree::Readahead;
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
-use crate::attribute_items;
-use crate::changes::Changes;
-use crate::compression_property::COMPRESSION_NAME;
-use crate::compression_property::CompressionProperty;
+use crate::attribute_change::{AttributeMode, CAPABILITY_NAME, change_attribute};
+use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
 use crate::inode::Inode;
-use crate::stamp::Stamp;
-use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
+use crate::metadata::InodeAttributes;
+use crate::property::require_compression_feature;
+use crate::{Access, Caller, Capabilities, Refusal, Result, attribute_items};
 
 /// The largest value that Linux takes (`XATTR_SIZE_MAX`); blocks take less.
 const LARGEST_VALUE: usize = 65536;
-/// What a block has beside the bytes of its only attribute: the headers of block, item and entry.
-const HEADERS: usize = HEADER_SIZE + ITEM_HEADER_SIZE + ENTRY_HEADER_SIZE;
-/// File capabilities, which a change of owner or content drops.
-pub(crate) const CAPABILITY_NAME: &[u8] = b"security.capability";
-
-/// Whether an attribute may, must or must not be there when it is set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AttributeMode {
-    /// It may.
-    #[default]
-    Either,
-    /// It must not (`XATTR_CREATE`).
-    Create,
-    /// It must (`XATTR_REPLACE`).
-    Replace,
-    /// It must and must not: always refused, as Linux does.
-    CreateAndReplace,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
     User,
@@ -68,7 +44,7 @@ fn family_of(name: &[u8]) -> Result<Family> {
     Err(Refusal::NotSupported.into())
 }
 
-impl Filesystem {
+impl InodeAttributes<'_> {
     /// The value of an attribute.
     ///
     /// # Errors
@@ -79,7 +55,7 @@ impl Filesystem {
         if inode.is_placeholder() {
             // Linux asks whether a placeholder has attributes after it looked for ACLs, of which there are
             // none.
-            let is_acl = family == Family::Acl && self.options().acl;
+            let is_acl = family == Family::Acl && self.rights().reads_acl();
             return Err(if is_acl { Refusal::NoAttribute } else { Refusal::NotSupported }.into());
         }
         match family {
@@ -87,13 +63,13 @@ impl Filesystem {
                 return Err(Refusal::NoAttribute.into());
             }
             Family::User if !takes_user_attributes(inode) => return Err(Refusal::NoAttribute.into()),
-            Family::Acl if !self.options().acl || inode.file_type() == FileType::SymbolicLink => {
+            Family::Acl if !self.rights().reads_acl() || inode.file_type() == FileType::SymbolicLink => {
                 return Err(Refusal::NotSupported.into());
             }
-            Family::User | Family::Btrfs => self.access(caller, inode, Access::READ)?,
+            Family::User | Family::Btrfs => self.rights().access(caller, inode, Access::READ)?,
             Family::Trusted | Family::Security | Family::Acl => {}
         }
-        self.read_attribute(inode, name)?.ok_or_else(|| Refusal::NoAttribute.into())
+        attribute_items::of_inode(self.engine(), inode, name)?.ok_or_else(|| Refusal::NoAttribute.into())
     }
 
     /// The names of all attributes, in the order of their hashes.
@@ -105,7 +81,7 @@ impl Filesystem {
         if inode.is_placeholder() {
             return Ok(names);
         }
-        self.for_each_attribute(inode, |entry| names.push(entry.name.to_vec()))?;
+        attribute_items::for_each(self.engine(), inode, |entry| names.push(entry.name.to_vec()))?;
         Ok(names)
     }
 
@@ -130,7 +106,7 @@ impl Filesystem {
             Family::Acl => self.set_acl(caller, inode, name, value),
             Family::Btrfs => self.set_property(inode, name, value, mode),
             Family::User | Family::Trusted | Family::Security => {
-                self.change_attribute(inode, name, Some(value), mode, |_| {})
+                change_attribute(self.store(), inode, name, Some(value), mode, |_| {})
             }
         }
     }
@@ -149,25 +125,25 @@ impl Filesystem {
                 if !has_compression(inode) {
                     return Ok(());
                 }
-                self.change_attribute(inode, name, None, AttributeMode::Replace, |state| {
+                change_attribute(self.store(), inode, name, None, AttributeMode::Replace, |state| {
                     state.set_compression(CompressionProperty::None);
                 })
             }
             // Linux finds nothing wrong with removing a list that is not there.
-            Family::Acl => self.change_attribute(inode, name, None, AttributeMode::Either, |_| {}),
+            Family::Acl => change_attribute(self.store(), inode, name, None, AttributeMode::Either, |_| {}),
             Family::User | Family::Trusted | Family::Security => {
-                self.change_attribute(inode, name, None, AttributeMode::Replace, |_| {})
+                change_attribute(self.store(), inode, name, None, AttributeMode::Replace, |_| {})
             }
         }
     }
 
     fn may_set_attribute(&self, caller: &Caller, inode: &Inode, name: &[u8]) -> Result<Family> {
         let family = family_of(name)?;
-        let item = self.changeable_or_forgotten_item(inode)?;
+        let item = self.rights().changeable_or_forgotten_item(inode)?;
         if item.flags.has_any(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(Refusal::NotPermitted.into());
         }
-        let owner = self.is_owner_or_capable(caller, &item);
+        let owner = self.rights().is_owner_or_capable(caller, &item);
         let sticky_directory = inode.is_directory() && item.mode.0 & 0o1000 != 0;
         let allowed = match family {
             Family::User => takes_user_attributes(inode) && (!sticky_directory || owner),
@@ -181,13 +157,13 @@ impl Filesystem {
             return Err(Refusal::NotPermitted.into());
         }
         if matches!(family, Family::User | Family::Btrfs) {
-            self.access(caller, inode, Access::WRITE)?;
+            self.rights().access(caller, inode, Access::WRITE)?;
         }
         if inode.is_placeholder() { Err(Refusal::NotSupported.into()) } else { Ok(family) }
     }
 
     fn set_acl(&self, caller: &Caller, inode: &Arc<Inode>, name: &[u8], value: &[u8]) -> Result<()> {
-        if !self.options().acl || inode.file_type() == FileType::SymbolicLink {
+        if !self.rights().reads_acl() || inode.file_type() == FileType::SymbolicLink {
             return Err(Refusal::NotSupported.into());
         }
         let acl = Acl::decode(value)?;
@@ -196,17 +172,24 @@ impl Filesystem {
                 return if acl.is_some() { Err(Refusal::AccessDenied.into()) } else { Ok(()) };
             }
             let stored = acl.map(|acl| acl.encode());
-            return self.change_attribute(inode, name, stored.as_deref(), AttributeMode::Either, |_| {});
+            return change_attribute(
+                self.store(),
+                inode,
+                name,
+                stored.as_deref(),
+                AttributeMode::Either,
+                |_| {},
+            );
         }
         let Some(acl) = acl else {
-            return self.change_attribute(inode, name, None, AttributeMode::Either, |_| {});
+            return change_attribute(self.store(), inode, name, None, AttributeMode::Either, |_| {});
         };
         let (bits, mode_says_all) = acl.mode();
         let stored = (!mode_says_all).then(|| acl.encode());
         let item = inode.state().item;
         let keeps_group_id =
-            caller.is_in_group(self.shown_owner(&item).1) || caller.has(Capabilities::FSETID);
-        self.change_attribute(inode, name, stored.as_deref(), AttributeMode::Either, |state| {
+            caller.is_in_group(self.rights().shown_owner(&item).1) || caller.has(Capabilities::FSETID);
+        change_attribute(self.store(), inode, name, stored.as_deref(), AttributeMode::Either, |state| {
             let mut permissions = state.item.mode.permissions() & !0o777 | bits;
             if !keeps_group_id {
                 permissions &= !0o2000;
@@ -227,56 +210,9 @@ impl Filesystem {
             return Ok(());
         }
         let stored = (!value.is_empty()).then_some(value);
-        self.change_attribute(inode, name, stored, mode, |state| state.set_compression(property))?;
+        change_attribute(self.store(), inode, name, stored, mode, |state| state.set_compression(property))?;
         if let CompressionProperty::Algorithm(algorithm) = property {
-            self.require_compression_feature(algorithm)?;
-        }
-        Ok(())
-    }
-
-    /// Sets or removes an attribute in one transaction with what `adapt` does to the inode.
-    pub(crate) fn change_attribute(
-        &self,
-        inode: &Arc<Inode>,
-        name: &[u8],
-        value: Option<&[u8]>,
-        mode: AttributeMode,
-        adapt: impl FnOnce(&mut crate::InodeState),
-    ) -> Result<()> {
-        let mut handle = self.with_room(|| {
-            let mut handle = self.begin_for(ChangeKind::Attributes, 3)?;
-            let mut changes = Changes::new(self, inode.subvolume());
-            changes.touch_inode(inode.number());
-            changes.set_attribute(inode.number(), name, value, mode, handle.generation())?;
-            changes.apply(&mut handle)?;
-            Ok(handle)
-        })?;
-        let mut state = inode.state();
-        state.acl = Default::default();
-        state.no_capability = false;
-        adapt(&mut state);
-        state.note_change(Stamp::of(&handle).time);
-        inode.put(&mut handle, &mut state);
-        Ok(())
-    }
-
-    /// The value of an attribute, without asking who wants it.
-    pub(crate) fn read_attribute(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        attribute_items::read(self.engine(), inode.subvolume().tree(), inode.number(), name)
-    }
-
-    fn for_each_attribute(&self, inode: &Inode, mut each: impl FnMut(&DirectoryEntry<'_>)) -> Result<()> {
-        let tree = inode.subvolume().tree();
-        let first = Key::new(inode.number(), ItemType::XATTR_ITEM, 0);
-        let mut cursor = self.engine().forest().trees().cursor(tree.root(), &first, Readahead::None)?;
-        while let Some((key, data)) = cursor.item() {
-            if key.objectid != inode.number() || key.item_type != ItemType::XATTR_ITEM {
-                break;
-            }
-            for entry in DirectoryEntries::new(data) {
-                each(&entry.map_err(|fault| Damage::new(fault, cursor.place()))?);
-            }
-            cursor.advance()?;
+            require_compression_feature(self.store(), algorithm)?;
         }
         Ok(())
     }
@@ -291,48 +227,4 @@ fn has_compression(inode: &Inode) -> bool {
 /// Only files and directories: on others a mode does not say who may write.
 fn takes_user_attributes(inode: &Inode) -> bool {
     matches!(inode.file_type(), FileType::Regular | FileType::Directory)
-}
-
-impl Changes<'_> {
-    /// Sets or removes an attribute of an inode.
-    ///
-    /// # Errors
-    /// As the mode wants it [`Refusal::Exists`] or [`Refusal::NoAttribute`]; [`Refusal::AttributeTooLong`]
-    /// where it does not fit.
-    pub(crate) fn set_attribute(
-        &mut self,
-        inode: ObjectId,
-        name: &[u8],
-        value: Option<&[u8]>,
-        mode: AttributeMode,
-        transaction: Generation,
-    ) -> Result<()> {
-        let key = directory::attribute_key(inode, name);
-        let mut item = self.current(&key)?.unwrap_or_default();
-        let was_there = directory::remove(&mut item, name).map_err(|fault| self.damage(key, fault))?;
-        match (mode, was_there) {
-            (AttributeMode::Create | AttributeMode::CreateAndReplace, true) => {
-                return Err(Refusal::Exists.into());
-            }
-            (AttributeMode::Replace | AttributeMode::CreateAndReplace, false) => {
-                return Err(Refusal::NoAttribute.into());
-            }
-            _ => {}
-        }
-        if let Some(value) = value {
-            if HEADERS + name.len() + value.len() > self.node_size() {
-                return Err(Refusal::AttributeTooLong.into());
-            }
-            let entry = DirectoryEntry::attribute(name, value, transaction);
-            let collides = !item.is_empty();
-            entry.append_to(&mut item);
-            if collides && self.grows_too_large(item.len()) {
-                return Err(Refusal::AttributeTooLong.into());
-            }
-        } else if !was_there {
-            return Ok(());
-        }
-        self.put_rest(key, item);
-        Ok(())
-    }
 }

@@ -6,64 +6,20 @@ use std::borrow::Cow;
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::{FileType, InodeFlags};
+use vlinder_transaction::Engine;
 
-use crate::data::{self, Allocate, MappedExtent, OpenCache, Seek};
+use crate::access_time::AccessTimeRule;
+use crate::data::{self, Allocate, FileStore, MappedExtent, OpenCache, Seek};
 use crate::inode::Inode;
-use crate::{Caller, Filesystem, Refusal, Result};
-
-/// From where a file's data change, which decides what the change does besides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteOrigin {
-    /// A caller without an open file: the flags immutable and append are judged now.
-    Caller,
-    /// A caller through a file that was opened for writing, which is when its flags were judged.
-    OpenFile {
-        /// What becomes of its times.
-        times: ContentTimes,
-    },
-    /// A cache that took the bytes from their writer earlier, and saw to times and privileges then. It hands
-    /// the times over later; until then those of the file are not older than this.
-    WriteBack,
-    /// Pages of a mapping, which no program writes by a call: the times move, and privileges stay
-    /// (`filemap_page_mkwrite`, mm/filemap.c).
-    Mapped,
-    /// Bytes from such a cache that had found no room before; their times were handed over since.
-    WriteBackAgain,
-}
-
-/// What a change of a file's data does to the file's times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContentTimes {
-    /// They become the present.
-    Move,
-    /// They stay: who asks sets them.
-    Stay,
-    /// A cache keeps them and hands them over later; until then those of the file are not older than the
-    /// change by more than a cache waits.
-    ComeLater,
-}
-
-impl WriteOrigin {
-    /// What becomes of the file's times.
-    const fn times(self) -> ContentTimes {
-        match self {
-            Self::Caller | Self::Mapped => ContentTimes::Move,
-            Self::OpenFile { times } => times,
-            Self::WriteBack => ContentTimes::ComeLater,
-            Self::WriteBackAgain => ContentTimes::Stay,
-        }
-    }
-
-    /// Whether the bytes were accepted earlier.
-    pub(crate) fn is_write_back(self) -> bool {
-        matches!(self, Self::WriteBack | Self::WriteBackAgain)
-    }
-
-    /// Whether set-id bits and capabilities stay.
-    pub(crate) fn keeps_privileges(self) -> bool {
-        self.is_write_back() || self == Self::Mapped
-    }
-}
+use crate::maintenance::Maintenance;
+use crate::open::{OpenInode, OpenMode, Opener};
+use crate::permission::Rights;
+use crate::privileges::kill_privileges;
+use crate::room::with_room;
+use crate::stamp::{now, recently};
+use crate::write_lock::lock_for_write;
+use crate::write_origin::{ContentTimes, WriteOrigin};
+use crate::{Access, Caller, Refusal, Result};
 
 /// What a change of a file's data did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +30,77 @@ pub struct FileChange {
     pub mode_changed: bool,
 }
 
-impl Filesystem {
+/// The content of files.
+#[derive(Clone, Copy)]
+pub struct FileContent<'a> {
+    rights: &'a Rights,
+    opener: Opener<'a>,
+    access_times: &'a AccessTimeRule,
+    maintenance: &'a Maintenance,
+}
+
+impl<'a> FileContent<'a> {
+    pub(crate) fn new(
+        rights: &'a Rights,
+        opener: Opener<'a>,
+        access_times: &'a AccessTimeRule,
+        maintenance: &'a Maintenance,
+    ) -> Self {
+        Self { rights, opener, access_times, maintenance }
+    }
+
+    pub(crate) fn engine(self) -> &'a Engine {
+        self.opener.inodes().store().engine()
+    }
+
+    pub(crate) fn store(self) -> &'a Arc<FileStore> {
+        self.opener.inodes().store()
+    }
+
+    pub(crate) fn rights(self) -> &'a Rights {
+        self.rights
+    }
+
+    pub(crate) fn maintenance(self) -> &'a Maintenance {
+        self.maintenance
+    }
+}
+
+impl FileContent<'_> {
+    /// Opens a file for the file system's own purposes or for a caller that was judged already.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] where the file is gone.
+    pub fn hold(&self, inode: &Arc<Inode>) -> Result<OpenInode> {
+        self.opener.hold(inode)
+    }
+
+    /// Opens a file. The caller truncates (through `set_attributes`) where that was asked for.
+    ///
+    /// # Errors
+    /// Those of permissions; [`Refusal::NotFound`] where the file is gone, [`Refusal::IsADirectory`] for
+    /// writing one.
+    pub fn open(&self, caller: &Caller, inode: &Arc<Inode>, mode: OpenMode) -> Result<OpenInode> {
+        let writes = mode.write || mode.append || mode.truncate;
+        match inode.file_type() {
+            FileType::SymbolicLink => return Err(Refusal::SymbolicLinkLoop.into()),
+            FileType::Directory if writes => return Err(Refusal::IsADirectory.into()),
+            _ => {}
+        }
+        let mut access = Access::default();
+        if mode.read {
+            access = access.with(Access::READ);
+        }
+        if writes {
+            access = access.with(Access::WRITE);
+        }
+        self.rights().access(caller, inode, access)?;
+        if inode.flags().has(InodeFlags::APPEND) && ((writes && !mode.append) || mode.truncate) {
+            return Err(Refusal::NotPermitted.into());
+        }
+        self.opener.hold(inode)
+    }
+
     /// Reads from an offset into `target`; gives how many bytes, fewer only at the end of the file.
     ///
     /// # Errors
@@ -89,9 +115,9 @@ impl Filesystem {
         require_regular(inode)?;
         let count = {
             let _operation = inode.operation.read();
-            data::read(self, inode, cache, offset, target)?
+            data::read::read(self.store(), inode.node(), cache, offset, target)?
         };
-        self.note_access(inode);
+        self.access_times.note_access(self.store(), self.rights, inode);
         Ok(count)
     }
 
@@ -114,7 +140,7 @@ impl Filesystem {
     /// # Errors
     /// As [`write_file`](Self::write_file).
     pub fn append(&self, caller: &Caller, inode: &Arc<Inode>, data: Cow<'_, [u8]>) -> Result<u64> {
-        self.check_host_room()?;
+        self.maintenance().check_host_room()?;
         let _operation = inode.operation.write();
         let offset = inode.size();
         self.write_locked(caller, inode, offset, data, WriteOrigin::Caller)?;
@@ -137,13 +163,14 @@ impl Filesystem {
         origin: WriteOrigin,
     ) -> Result<FileChange> {
         if !origin.is_write_back() {
-            self.check_host_room()?;
+            self.maintenance().check_host_room()?;
         }
-        let _operation = self.lock_for_write(caller, inode, &[(offset, data.as_ref())], origin)?;
+        let _operation =
+            lock_for_write(self.store(), self.rights, caller, inode, &[(offset, data.as_ref())], origin)?;
         self.write_locked(caller, inode, offset, data, origin)
     }
 
-    /// [`write_file`](Self::write_file) for who holds what [`Self::lock_for_write`] gives.
+    /// [`write_file`](Self::write_file) for who holds what [`lock_for_write`] gives.
     pub(crate) fn write_locked(
         &self,
         caller: &Caller,
@@ -159,7 +186,7 @@ impl Filesystem {
         let mode_changed = self.begin_change(caller, inode, origin)?;
         let length_bytes = data.len() as u64;
         let _noting = self.store().background().noting();
-        data::write(self, inode, offset, data)?;
+        data::write::write(self.store(), inode.node(), offset, data)?;
         Ok(FileChange { length_bytes, mode_changed })
     }
 
@@ -202,7 +229,7 @@ impl Filesystem {
     /// flags.
     fn check_change(&self, inode: &Inode, refusing: InodeFlags) -> Result<()> {
         require_regular(inode)?;
-        self.check_file_writable(inode)?;
+        self.rights().check_file_writable(inode)?;
         let (deleted, flags) = {
             let state = inode.state();
             (state.deleted, state.item.flags)
@@ -219,18 +246,19 @@ impl Filesystem {
     /// What a change of a file's data does besides, before it, as on Linux; gives whether the mode changed.
     /// The caller holds the operation lock and has checked that the change may be.
     fn begin_change(&self, caller: &Caller, inode: &Arc<Inode>, origin: WriteOrigin) -> Result<bool> {
-        let mode_changed = !origin.keeps_privileges() && self.kill_privileges(caller, inode)?;
+        let mode_changed =
+            !origin.keeps_privileges() && kill_privileges(self.store(), self.rights(), caller, inode)?;
         let mut state = inode.state();
         let moved = match origin.times() {
             ContentTimes::Move => {
-                state.note_content_change(self.now());
+                state.note_content_change(now(self.engine()));
                 true
             }
             ContentTimes::Stay => false,
-            ContentTimes::ComeLater => state.note_late_content(self.recently()),
+            ContentTimes::ComeLater => state.note_late_content(recently(self.engine())),
         };
         if moved {
-            self.mark_dirty(inode, &mut state);
+            self.store().mark_dirty(inode.node(), &mut state);
         }
         Ok(mode_changed)
     }
@@ -259,7 +287,9 @@ impl Filesystem {
         self.check_change(inode, refusing)?;
         let mode_changed = self.begin_change(caller, inode, origin)?;
         let _noting = self.store().background().noting();
-        self.with_room(|| data::allocate(self, inode, what, offset, length))?;
+        with_room(self.engine(), || {
+            data::allocate::allocate(self.store(), inode.node(), what, offset, length)
+        })?;
         Ok(FileChange { length_bytes: length, mode_changed })
     }
 
@@ -270,7 +300,7 @@ impl Filesystem {
     pub fn seek(&self, inode: &Arc<Inode>, cache: &OpenCache, offset: u64, what: Seek) -> Result<u64> {
         require_regular(inode)?;
         let _operation = inode.operation.read();
-        data::seek(self, inode, cache, offset, what)
+        data::seek::seek(self.store(), inode.node(), cache, offset, what)
     }
 
     /// Where the bytes of a range of a file lie: what FS_IOC_FIEMAP tells, in order, at most `limit` runs.
@@ -286,7 +316,7 @@ impl Filesystem {
     ) -> Result<Vec<MappedExtent>> {
         require_regular(inode)?;
         let _operation = inode.operation.read();
-        data::extent_map(self, inode, cache, range, limit)
+        data::seek::extent_map(self.store(), inode.node(), cache, range, limit)
     }
 
     /// Copies a range between files of this file system, sharing extents where it can.
@@ -301,14 +331,23 @@ impl Filesystem {
         length: u64,
         origin: WriteOrigin,
     ) -> Result<FileChange> {
-        self.with_two(source.0, target.0, || {
+        with_two(source.0, target.0, || {
             require_regular(source.0)?;
             self.check_change(target.0, refusing_copies(origin))?;
             let mode_changed =
                 length > 0 && source.1 < source.0.size() && self.begin_change(caller, target.0, origin)?;
             let _noting = self.store().background().noting();
-            let copy = || data::copy_range(self, source.0, source.1, target.0, target.1, length);
-            let copied = self.with_room(copy)?;
+            let copy = || {
+                data::clone::copy_range(
+                    self.store(),
+                    source.0.node(),
+                    source.1,
+                    target.0.node(),
+                    target.1,
+                    length,
+                )
+            };
+            let copied = with_room(self.engine(), copy)?;
             Ok(FileChange { length_bytes: copied, mode_changed })
         })
     }
@@ -325,33 +364,41 @@ impl Filesystem {
         target: (&Arc<Inode>, u64),
         length: u64,
     ) -> Result<()> {
-        self.with_two(source.0, target.0, || {
+        with_two(source.0, target.0, || {
             require_regular(source.0)?;
             self.check_change(target.0, refusing_copies(WriteOrigin::Caller))?;
             self.begin_change(caller, target.0, WriteOrigin::Caller)?;
             let _noting = self.store().background().noting();
-            self.with_room(|| data::clone_range(self, source.0, source.1, target.0, target.1, length))
+            with_room(self.engine(), || {
+                data::clone::clone_range(
+                    self.store(),
+                    source.0.node(),
+                    source.1,
+                    target.0.node(),
+                    target.1,
+                    length,
+                )
+            })
         })
     }
+}
 
-    /// Runs work with two files locked, in the order of their ids.
-    pub(crate) fn with_two<T>(
-        &self,
-        source: &Arc<Inode>,
-        target: &Arc<Inode>,
-        work: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
-        if Arc::ptr_eq(source, target) {
-            let _operation = target.operation.write();
-            return work();
-        }
-        if source.id() < target.id() {
-            let (_first, _second) = (source.operation.read(), target.operation.write());
-            return work();
-        }
-        let (_first, _second) = (target.operation.write(), source.operation.read());
-        work()
+/// Runs work with two files locked, in the order of their ids.
+pub(crate) fn with_two<T>(
+    source: &Arc<Inode>,
+    target: &Arc<Inode>,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    if Arc::ptr_eq(source, target) {
+        let _operation = target.operation.write();
+        return work();
     }
+    if source.id() < target.id() {
+        let (_first, _second) = (source.operation.read(), target.operation.write());
+        return work();
+    }
+    let (_first, _second) = (target.operation.write(), source.operation.read());
+    work()
 }
 
 /// The flags of a target that refuse a copy: other than for a write, Linux asks for the one also when the

@@ -1,289 +1,161 @@
-//! An opened file system: the handle, opening, committing, closing.
+//! An opened file system: the handle, and the parts that it puts together.
 
-use std::collections::HashMap;
-use std::path::Path;
-
-use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vlinder_base::sync::{Arc, Mutex};
-use vlinder_device::{Device, FileDevice};
-use vlinder_format::inode::{GroupId, Timestamp, UserId};
-use vlinder_format::superblock::Superblock;
+use vlinder_base::sync::Arc;
+use vlinder_format::inode::Timestamp;
 use vlinder_format::{Generation, RootId};
-use vlinder_transaction::{
-    COMMIT_EVENTS, ChangeKind, Engine, EngineError, EngineOptions, Handle, Participant, ReadOnlyReason,
-    Reservation,
-};
-use vlinder_volume::{MappedChunk, OpenRules, Opened, Volume};
+use vlinder_transaction::{Engine, Handle, Reservation};
 
-use crate::data::{FileStore, begin, flush};
-use crate::fsync_log::FsyncMetrics;
-use crate::host_retry::HostRetry;
+use crate::access_time::AccessTimeRule;
+use crate::closer::Closer;
+use crate::data::{FileStore, begin};
+use crate::file::FileContent;
+use crate::health::{DeviceCounter, device_counters};
 use crate::ids::InodeId;
 use crate::inode::Inode;
-use crate::inode::cache::InodeCache;
-use crate::options::{OpenOptions, Owners};
-use crate::put_off::PutOff;
-use crate::subvolume::{LowestParents, Subvolume};
-use crate::{FsError, Refusal, Result, SubvolumeChoice};
+use crate::inode::table::InodeTable;
+use crate::maintenance::Maintenance;
+use crate::metadata::InodeAttributes;
+use crate::name_view::Names;
+use crate::new_file::flags_by_options;
+use crate::open::Opener;
+use crate::options::OpenOptions;
+use crate::permission::Rights;
+use crate::place_locks::PlaceLocks;
+use crate::stamp::now;
+use crate::statistics::Statistics;
+use crate::subvolume::place::DirectoryTree;
+use crate::subvolume::{Subvolume, Subvolumes};
+use crate::{Result, background};
 
-/// An estimate of what an inode in memory takes, which turns a bound in bytes into one in inodes.
-const INODE_BYTES: u64 = 1024;
-/// Unreadable chunks that are named one by one.
-const CHUNKS_NAMED: usize = 16;
 /// An opened file system. Clones share it; the last one that is dropped commits (see [`close`](Self::close)
 /// for errors).
 #[derive(Clone)]
 pub struct Filesystem {
     shared: Arc<Shared>,
-    /// Shared by the callers' handles; those that the file system makes for itself have none.
-    _closer: Option<Arc<Closer>>,
+    /// Shared by the callers' handles, open files and open directories.
+    closer: Arc<Closer>,
 }
 
-/// Commits when the last handle of a caller is dropped.
-struct Closer(Arc<Shared>);
-
-impl Drop for Closer {
-    fn drop(&mut self) {
-        // The next opener of the image must find nobody at work on it.
-        self.0.store.background().stop();
-        let filesystem = Filesystem::from_shared(Arc::clone(&self.0));
-        if !filesystem.is_read_only()
-            && let Err(error) = filesystem.sync()
-        {
-            tracing::error!(target: COMMIT_EVENTS, %error, "the last commit failed");
-        }
-    }
-}
-
-pub(crate) struct Shared {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) options: OpenOptions,
-    pub(crate) inodes: InodeCache,
-    /// Held by renames that move a directory, and by whatever asks for a directory's ancestors meanwhile.
-    pub(crate) rename: Mutex<()>,
-    /// Held while subvolumes get, change or lose their places, so that none is put into one that is being
-    /// deleted. Comes before the rename lock.
-    pub(crate) subvolume_places: Mutex<()>,
-    /// Known once a subvolume was met that has no reference back.
-    pub(crate) lowest_parents: Mutex<Option<LowestParents>>,
-    /// File data.
-    pub(crate) store: FileStore,
-    pub(crate) host_retry: HostRetry,
-    pub(crate) put_off: PutOff,
-    pub(crate) fsync: FsyncMetrics,
-    /// The subvolume that is shown as the root.
-    root: AtomicU64,
-    /// With `owners=me`: as whose all files are shown.
-    pub(crate) shown_owner: Option<(UserId, GroupId)>,
-    subvolumes: Mutex<HashMap<RootId, Arc<Subvolume>>>,
-    /// Reading changes nothing, whatever the options say.
-    access_times_held: AtomicBool,
-    /// Keeps what the engine holds only weakly.
-    participant: Mutex<Option<Arc<dyn Participant>>>,
+/// What the handles share: the parts that the views borrow.
+struct Shared {
+    options: OpenOptions,
+    store: Arc<FileStore>,
+    rights: Rights,
+    tree: Arc<DirectoryTree>,
+    inodes: Arc<InodeTable>,
+    maintenance: Arc<Maintenance>,
+    places: PlaceLocks,
+    access_times: AccessTimeRule,
 }
 
 impl Filesystem {
-    /// Opens the file system on these files or block devices: bootstrap, space, log replay, orphans.
-    ///
-    /// # Errors
-    /// What the devices, the superblock, the trees or the options say.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: OpenOptions) -> Result<Self> {
-        let how = if options.read_only {
-            vlinder_device::OpenOptions::reader()
-        } else {
-            vlinder_device::OpenOptions::writer()
-        };
-        let mut devices: Vec<Arc<dyn Device>> = Vec::with_capacity(paths.len());
-        for path in paths {
-            devices.push(Arc::new(FileDevice::open(path.as_ref(), &how)?));
-        }
-        Self::open_devices(devices, options)
-    }
-
-    /// As [`open`](Self::open), on devices of any make.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_devices(devices: Vec<Arc<dyn Device>>, options: OpenOptions) -> Result<Self> {
-        options.check()?;
-        let access = if options.read_only {
-            vlinder_volume::Access::ReadOnly
-        } else {
-            vlinder_volume::Access::ReadWrite
-        };
-        let rules = OpenRules {
-            may_miss: options.degraded,
-            history: options.history,
-            ignores_flags: options.rescue.ignores_super_flags,
-            ..OpenRules::default()
-        };
-        let reopen = |devices, access| Volume::open_by(devices, rules, access);
-        let opened = reopen(devices.clone(), access)?;
-        let superblock = opened.superblock.clone();
-        let last = if !superblock.has_log() || options.rescue.leaves_log {
-            Self::open_volume(opened, options.clone())
-        } else {
-            let engine_options = Self::engine_options(&options);
-            crate::log_replay::open_engine(&devices, opened, &reopen, engine_options)
-                .and_then(|engine| Self::with_engine(engine, options.clone()))
-        };
-        let filesystem = match last {
-            // What the caller asked for and is not there is not damaged.
-            Err(error) if options.rescue.uses_backup_roots && error.errno() == rustix::io::Errno::IO => {
-                crate::backup_roots::open(&superblock, error, &|superblock| {
-                    let opened = reopen(devices.clone(), access)?;
-                    Self::open_volume(Opened { superblock, ..opened }, options.clone())
-                })?
-            }
-            other => other?,
-        };
-        filesystem.warn_of_members();
-        if filesystem.engine().reader().is_bad_root(RootId::CHECKSUM_TREE) {
-            tracing::warn!("the checksum tree can't be read: data are given out unverified");
-        }
-        Ok(filesystem)
-    }
-
-    /// Names the members that are missing or stale, and what can't be read without them.
-    fn warn_of_members(&self) {
-        let volume = self.engine().volume();
-        for member in volume.members().iter().filter(|member| member.is_stale) {
-            let name = member.device.describe().name;
-            tracing::warn!(
-                "{name}: device {} was away when the others were written to; what it has is used where no other copy is good",
-                member.id
-            );
-        }
-        for device in self.engine().missing_devices() {
-            tracing::warn!("device {device} is missing; what is only there can't be read");
-        }
-        warn_of_chunks(&volume.unreadable_chunks(), "can't be read whole");
-        if volume.members().iter().any(|member| member.is_stale) {
-            // A chunk that can't be read is told of where somebody wants to read it.
-            let _ = volume.load_chunks();
-        }
-        let stale = "is had only from a device that was away: data without checksums may be old";
-        warn_of_chunks(&volume.stale_chunks(), stale);
-    }
-
-    /// Opens a committed state, for reading, that another process has leased to this one
-    /// ([`CommitLease`](vlinder_tree::CommitLease)): the one of these superblocks, one for each device in the
-    /// same order. What is read is worth nothing if the lease is revoked meanwhile.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_leased(
-        devices: Vec<Arc<dyn Device>>,
-        superblocks: Vec<Superblock>,
-        options: OpenOptions,
-    ) -> Result<Self> {
-        options.check()?;
-        let options = OpenOptions { read_only: true, ..options };
-        Self::open_volume(Volume::open_leased(devices, superblocks)?, options)
-    }
-
-    fn open_volume(opened: Opened, options: OpenOptions) -> Result<Self> {
-        let leave_log = Some(ReadOnlyReason::Log);
-        let engine_options = EngineOptions { leave_log, ..Self::engine_options(&options) };
-        Self::with_engine(Engine::open(opened, engine_options)?, options)
-    }
-
-    pub(crate) fn engine_options(options: &OpenOptions) -> EngineOptions {
-        EngineOptions {
-            read_only: options.read_only,
-            leave_log: None,
-            cache_bytes: options.cache_bytes,
-            dirty_bytes: options.dirty_bytes,
-            discard: options.discard,
-            clock: Arc::clone(&options.clock),
-            random: Arc::clone(&options.random),
-            registry: Arc::clone(&options.registry),
-            disabled: options.disabled,
-            rescue: options.rescue.of_engine(),
-        }
-    }
-
-    fn with_engine(engine: Arc<Engine>, options: OpenOptions) -> Result<Self> {
-        let choice = options.subvolume.clone();
-        let filesystem = Self::assemble(engine, options);
-        let root = filesystem.choose_subvolume(&choice)?;
-        filesystem.shared.root.store(root.0, Ordering::Release);
-        match filesystem.subvolume(root) {
-            Err(error)
-                if error.refusal() == Some(Refusal::NotFound) && choice == SubvolumeChoice::Default =>
-            {
-                return Err(FsError::NoDefaultSubvolume { subvolume: root });
-            }
-            other => other?,
-        };
-        if filesystem.engine().read_only_reason().is_none() {
-            let participant = crate::participant::register(&filesystem);
-            *filesystem.shared.participant.lock() = Some(participant);
-            if filesystem.options().background {
-                filesystem.start_background()?;
-            }
-        }
-        Ok(filesystem)
-    }
-
     /// A file system of an engine. The top level is its root, whether that can be read or not.
     pub(crate) fn assemble(engine: Arc<Engine>, options: OpenOptions) -> Self {
-        let shown_owner = (options.owners == Owners::Me).then(|| {
-            let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-            (UserId(user.as_raw()), GroupId(group.as_raw()))
-        });
-        let most_inodes = options
-            .cached_inodes
-            .unwrap_or_else(|| usize::try_from(options.cache_bytes / 8 / INODE_BYTES).unwrap_or(usize::MAX));
-        let inodes = InodeCache::new(most_inodes);
+        let store = Arc::new(FileStore::new(engine, &options));
+        let inodes = Arc::new(InodeTable::new(Arc::clone(&store), &options));
+        let maintenance = Arc::new(Maintenance::new(Arc::clone(&inodes), &options));
         let shared = Shared {
-            store: FileStore::new(Arc::clone(&engine), &options),
-            engine,
-            host_retry: HostRetry::default(),
-            put_off: PutOff::default(),
-            fsync: FsyncMetrics::new(&options.registry),
-            options,
+            rights: Rights::new(Arc::clone(&store), &options),
+            tree: Arc::new(DirectoryTree::new(Arc::clone(store.engine()))),
+            places: PlaceLocks::default(),
+            access_times: AccessTimeRule::new(&options),
+            maintenance,
             inodes,
-            rename: Mutex::new(()),
-            subvolume_places: Mutex::new(()),
-            lowest_parents: Mutex::new(None),
-            root: AtomicU64::new(RootId::FS_TREE.0),
-            shown_owner,
-            subvolumes: Mutex::new(HashMap::new()),
-            access_times_held: AtomicBool::new(false),
-            participant: Mutex::new(None),
+            store,
+            options,
         };
-        let shared = Arc::new(shared);
-        Self { _closer: Some(Arc::new(Closer(Arc::clone(&shared)))), shared }
+        Self { closer: Arc::new(Closer::new(Arc::clone(&shared.maintenance))), shared: Arc::new(shared) }
     }
 
     /// Whether reading leaves the access times as they are although the options would move them: so it is
     /// while the kernel shows a writable file system read-only.
     pub fn hold_access_times(&self, hold: bool) {
-        self.shared.access_times_held.store(hold, Ordering::Release);
+        self.shared.access_times.hold(hold);
     }
 
-    pub(crate) fn holds_access_times(&self) -> bool {
-        self.shared.access_times_held.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    /// Starts the thread in the background.
+    pub(crate) fn start_background(&self) -> Result<()> {
+        background::start(&self.shared.maintenance, &self.shared.options)
     }
 
     /// The data of its files.
-    pub(crate) fn store(&self) -> &FileStore {
+    pub(crate) fn store(&self) -> &Arc<FileStore> {
         &self.shared.store
     }
 
-    pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
-        Self { shared, _closer: None }
+    /// What the work on the file system as a whole needs.
+    #[must_use]
+    pub fn maintenance(&self) -> &Maintenance {
+        &self.shared.maintenance
+    }
+
+    /// The file system by names: looking them up, making, moving and removing them.
+    #[must_use]
+    pub fn names(&self) -> Names<'_> {
+        let shared = &*self.shared;
+        let flags = flags_by_options(&shared.options);
+        Names::new(&shared.rights, &shared.tree, self.opener(), &shared.places, flags)
+    }
+
+    /// The attributes of files: those of stat, extended ones, and flags.
+    #[must_use]
+    pub fn attributes(&self) -> InodeAttributes<'_> {
+        let shared = &*self.shared;
+        InodeAttributes::new(&shared.store, &shared.rights, &shared.access_times, &shared.options)
+    }
+
+    /// The content of files.
+    #[must_use]
+    pub fn files(&self) -> FileContent<'_> {
+        let shared = &*self.shared;
+        FileContent::new(&shared.rights, self.opener(), &shared.access_times, &shared.maintenance)
+    }
+
+    /// The subvolumes.
+    #[must_use]
+    pub fn subvolumes(&self) -> Subvolumes<'_> {
+        let by_users = self.shared.options.user_may_delete_subvolumes;
+        Subvolumes::new(self.names(), &self.shared.maintenance, by_users)
+    }
+
+    /// How full the file system is. Inodes are not counted: there is no bound to them but space.
+    ///
+    /// # Errors
+    /// What reading the chunks and their groups met: a file system that is only read learns how full it is
+    /// with the first call.
+    pub fn statistics(&self) -> Result<Statistics> {
+        Statistics::of(self.engine())
+    }
+
+    /// The error counters of the devices, which are stored as Linux stores them (DEV_STATS), and what was
+    /// healed on them and by them since the file system was opened.
+    #[must_use]
+    pub fn device_counters(&self) -> Vec<DeviceCounter> {
+        device_counters(self.engine())
+    }
+
+    /// What decides whether a caller may do something.
+    #[must_use]
+    pub fn rights(&self) -> &Rights {
+        &self.shared.rights
+    }
+
+    pub(crate) fn tree(&self) -> &Arc<DirectoryTree> {
+        &self.shared.tree
+    }
+
+    pub(crate) fn inodes(&self) -> &Arc<InodeTable> {
+        &self.shared.inodes
+    }
+
+    pub(crate) fn opener(&self) -> Opener<'_> {
+        Opener::new(&self.shared.inodes, &self.closer)
     }
 
     /// The engine below.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {
-        &self.shared.engine
+        self.shared.store.engine()
     }
 
     /// The options that the file system was opened with.
@@ -301,21 +173,13 @@ impl Filesystem {
     /// The time of day.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        let now = self.engine().clock().now();
-        Timestamp { seconds: now.seconds, nanoseconds: now.nanoseconds }
-    }
-
-    /// As [`now`](Self::now), but of the kernel's last tick: at most ten milliseconds earlier, and without a
-    /// system call.
-    pub(crate) fn recently(&self) -> Timestamp {
-        let recently = self.engine().clock().recently();
-        Timestamp { seconds: recently.seconds, nanoseconds: recently.nanoseconds }
+        now(self.engine())
     }
 
     /// The subvolume that is shown as the root.
     #[must_use]
     pub fn root_id(&self) -> InodeId {
-        InodeId::root_of(RootId(self.shared.root.load(Ordering::Acquire)))
+        self.shared.tree.root_id()
     }
 
     /// The root directory.
@@ -323,77 +187,13 @@ impl Filesystem {
     /// # Errors
     /// What reading it met.
     pub fn root(&self) -> Result<Arc<Inode>> {
-        self.inode(self.root_id())
-    }
-
-    /// A subvolume by its number. The first look at one finishes the deletions that a crash interrupted in
-    /// it.
-    ///
-    /// # Errors
-    /// [`Refusal::NotFound`] where there is none or it was deleted; what reading met.
-    pub fn subvolume(&self, root: RootId) -> Result<Arc<Subvolume>> {
-        if let Some(subvolume) = self.shared.subvolumes.lock().get(&root) {
-            return Ok(Arc::clone(subvolume));
-        }
-        if !root.is_subvolume() {
-            return Err(Refusal::NotFound.into());
-        }
-        let tree = match self.engine().tree(root) {
-            Ok(tree) if !tree.item().is_deleted() => tree,
-            Ok(_) | Err(EngineError::NoSuchTree { .. }) => return Err(Refusal::NotFound.into()),
-            Err(error) => return Err(error.into()),
-        };
-        let (has_log, drops) = (!self.options().no_tree_log, self.shared.store.attempts().drops());
-        let loaded = Arc::new(Subvolume::new(self.engine(), tree, has_log, drops.clone()));
-        let (subvolume, is_new) = {
-            let mut subvolumes = self.shared.subvolumes.lock();
-            let entry = subvolumes.entry(root).or_insert_with(|| Arc::clone(&loaded));
-            (Arc::clone(entry), Arc::ptr_eq(entry, &loaded))
-        };
-        if is_new && !self.is_read_only() {
-            // Also where the subvolume itself is read-only, as on Linux: nobody could see what goes.
-            self.delete_orphans(&subvolume)?;
-        }
-        Ok(subvolume)
-    }
-
-    /// Forgets a subvolume that was deleted.
-    pub(crate) fn forget_subvolume(&self, root: RootId) {
-        self.shared.subvolumes.lock().remove(&root);
-    }
-
-    /// Refuses changes of what is read-only.
-    ///
-    /// # Errors
-    /// [`Refusal::ReadOnly`], or [`Refusal::Stale`] in a deleted subvolume.
-    pub fn check_writable(&self, subvolume: &Subvolume) -> Result<()> {
-        if subvolume.is_deleted() {
-            return Err(Refusal::Stale.into());
-        }
-        if self.is_read_only() || subvolume.is_read_only() {
-            return Err(Refusal::ReadOnly.into());
-        }
-        Ok(())
-    }
-
-    /// As [`check_writable`](Self::check_writable), for a change of a file's own data and attributes: an open
-    /// file outlives its subvolume.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn check_file_writable(&self, inode: &Inode) -> Result<()> {
-        let subvolume = inode.subvolume();
-        if subvolume.is_deleted() && inode.is_open() {
-            let is_read_only = self.is_read_only() || subvolume.is_read_only();
-            return if is_read_only { Err(Refusal::ReadOnly.into()) } else { Ok(()) };
-        }
-        self.check_writable(subvolume)
+        self.inodes().inode(self.tree().root_id())
     }
 
     /// Whether the file system as a whole takes no changes.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.shared.options.read_only || self.engine().read_only_reason().is_some()
+        self.shared.store.is_read_only()
     }
 
     /// Joins the running transaction with space for so many items reserved. Before it is refused, unflushed
@@ -403,104 +203,33 @@ impl Filesystem {
     /// # Errors
     /// No space, or the file system is read-only.
     pub fn begin(&self, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::items(items))
+        begin(self.store(), Reservation::items(items))
     }
 
-    /// As [`begin`](Self::begin), for changes of a kind.
+    /// An inode by its id.
     ///
     /// # Errors
-    /// As there.
-    pub(crate) fn begin_for(&self, kind: ChangeKind, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::items(items).of(kind))
+    /// [`Refusal::NotFound`](crate::Refusal::NotFound) where there is none; what reading met.
+    pub fn inode(&self, id: InodeId) -> Result<Arc<Inode>> {
+        self.shared.inodes.inode(id)
     }
 
-    /// As [`begin`](Self::begin), for what frees space: it may use the reserve, so that deleting always
-    /// works.
+    /// A subvolume by its number. The first look at one finishes the deletions that a crash interrupted in
+    /// it.
     ///
     /// # Errors
-    /// As there.
-    pub(crate) fn begin_deletion(&self, kind: ChangeKind, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::deletion(items).of(kind))
-    }
-
-    /// As [`begin_deletion`](Self::begin_deletion), for removing a name, which leaves as much of the reserve
-    /// as Linux does.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn begin_removal(&self, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::removal(items).of(ChangeKind::Names))
-    }
-
-    /// As [`begin_deletion`](Self::begin_deletion), for what was accepted before, and leaves no room for the
-    /// tickets of other threads.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn begin_accepted(&self, kind: ChangeKind, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::accepted(items).of(kind))
-    }
-
-    /// As [`begin_deletion`](Self::begin_deletion), for deleting a subvolume: where snapshots share all that
-    /// there is, nothing else gives back space.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn begin_tree_deletion(&self, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::tree_deletion(items).of(ChangeKind::Subvolume))
-    }
-
-    pub(crate) fn begin_with(&self, reservation: Reservation) -> Result<Handle<'_>> {
-        begin(self.store(), reservation)
-    }
-
-    /// As [`begin_with`](Self::begin_with), for what may as well be done later.
-    pub(crate) fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>> {
-        let begun = self.engine().begin_at_once(reservation)?;
-        self.shared.store.background().note_change();
-        Ok(begun)
+    /// [`Refusal::NotFound`](crate::Refusal::NotFound) where there is none or it was deleted; what reading
+    /// met.
+    pub fn subvolume(&self, root: RootId) -> Result<Arc<Subvolume>> {
+        self.shared.inodes.subvolume(root)
     }
 
     /// Writes everything out and commits: what was done before is durable when this returns.
     ///
     /// # Errors
-    /// What writing met; nothing can be said then of what was done since the last success.
+    /// As [`Maintenance::sync`].
     pub fn sync(&self) -> Result<Generation> {
-        self.shared.store.background().begin_commit();
-        self.delete_put_off();
-        // One file that finds no room must not keep all others from becoming durable.
-        let flushed = flush::flush_all(self.store());
-        match (flushed, self.commit()) {
-            (Ok(()), Ok(generation)) => {
-                self.engine().troubles().note_all_durable();
-                Ok(generation)
-            }
-            (Err(error), Ok(_)) => {
-                self.engine().note_failed_commit(&error);
-                Err(error)
-            }
-            (Ok(()), Err(error)) => Err(error),
-            (Err(flush_error), Err(error)) => Err(error.or_graver(flush_error)),
-        }
-    }
-
-    /// Makes durable what is in transactions, and every inode item that changed beside them. (The commit
-    /// takes those too, but one of another thread that is under way may have asked for them before they
-    /// changed.)
-    ///
-    /// # Errors
-    /// What putting them in or committing met.
-    pub fn commit(&self) -> Result<Generation> {
-        self.flush_for_commit()?;
-        self.put_dirty_inodes()?;
-        Ok(self.engine().commit()?)
-    }
-
-    /// With `flushoncommit`, writes out the data of every file, and waits for those that others are writing
-    /// out. The commit itself cannot wait for these, which may be waiting for it, so a caller that asks for
-    /// one comes here before.
-    pub(crate) fn flush_for_commit(&self) -> Result<()> {
-        if self.options().flush_on_commit { flush::flush_all(self.store()) } else { Ok(()) }
+        self.shared.maintenance.sync()
     }
 
     /// Writes everything out, commits, and lets go of this handle.
@@ -517,17 +246,9 @@ impl Filesystem {
 
 impl std::fmt::Debug for Filesystem {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Filesystem").field("root", &self.root_id().root).finish_non_exhaustive()
-    }
-}
-
-/// Names chunks that something is wrong with, the first few one by one.
-fn warn_of_chunks(chunks: &[Arc<MappedChunk>], what: &str) {
-    for chunk in chunks.iter().take(CHUNKS_NAMED) {
-        let (start, length, kind) = (chunk.logical, chunk.chunk.length, chunk.chunk.flags);
-        tracing::warn!("the chunk of {length} bytes at {start} ({kind}) {what}");
-    }
-    if let Some(more) = chunks.len().checked_sub(CHUNKS_NAMED).filter(|more| *more > 0) {
-        tracing::warn!("of {more} more chunks the same is true");
+        formatter
+            .debug_struct("Filesystem")
+            .field("root", &self.tree().root_id().root)
+            .finish_non_exhaustive()
     }
 }

@@ -2,9 +2,8 @@
 
 use vlinder_format::DeviceId;
 use vlinder_format::device_statistics::DeviceStatistics;
+use vlinder_transaction::Engine;
 use vlinder_volume::Healing;
-
-use crate::Filesystem;
 
 /// One counter, of all devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,21 +48,14 @@ const COUNTERS: [Definition; 8] = [
     }),
 ];
 
-impl Filesystem {
-    /// The error counters of the devices, which are stored as Linux stores them (DEV_STATS), and what was
-    /// healed on them and by them since the file system was opened.
-    #[must_use]
-    pub fn device_counters(&self) -> Vec<DeviceCounter> {
-        let volume = self.engine().volume();
-        let members = volume.members().iter();
-        let members: Vec<_> =
-            members.map(|member| (member.id, member.statistics(), member.healing())).collect();
-        let values = |value: fn(&DeviceStatistics, &Healing) -> u64| {
-            members.iter().map(|(device, errors, healing)| (*device, value(errors, healing))).collect()
-        };
-        COUNTERS
-            .iter()
-            .map(|&(name, help, value)| DeviceCounter { name, help, values: values(value) })
-            .collect()
-    }
+/// The error counters of the devices, which are stored as Linux stores them (DEV_STATS), and what was
+/// healed on them and by them since the file system was opened.
+pub(crate) fn device_counters(engine: &Engine) -> Vec<DeviceCounter> {
+    let volume = engine.volume();
+    let members = volume.members().iter();
+    let members: Vec<_> = members.map(|member| (member.id, member.statistics(), member.healing())).collect();
+    let values = |value: fn(&DeviceStatistics, &Healing) -> u64| {
+        members.iter().map(|(device, errors, healing)| (*device, value(errors, healing))).collect()
+    };
+    COUNTERS.iter().map(|&(name, help, value)| DeviceCounter { name, help, values: values(value) }).collect()
 }

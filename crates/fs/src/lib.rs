@@ -3,10 +3,14 @@
 //!
 //! This crate must not know FUSE or any command line: callers are [`Caller`]s, requests are method calls.
 //!
-//! Reading path: [`Filesystem`] (the handle), [`Inode`] (what is in memory of a file, and its locks),
-//! `directory` (names), then the operations by family: `create`, `link`, `unlink`, `rename`, `metadata`,
-//! `extended`, `subvolume`. File *data* (extents, write-back, truncation) is [`data`]. What happens unasked
-//! is in `background`, fsync in `fsync_log`. [`path`] has the interface shaped like `std::fs`.
+//! Reading path: [`Filesystem`] (the handle, which `opening` opens) gives views: [`Names`],
+//! [`InodeAttributes`], [`FileContent`], [`Subvolumes`]. A view borrows what its operations need: [`Rights`]
+//! (what a caller may do), the directory tree (what a name stands for, and where directories and subvolumes
+//! lie), the inode table ([`Inode`] is what is in memory of a file, with its locks), [`Maintenance`]
+//! (commits, fsync, how it fares). Then the operations by family: `create`, `link`, `unlink`, `rename`,
+//! `metadata`, `extended`, `subvolume`. File *data* (extents, write-back, truncation) is [`data`]. What
+//! happens unasked is in `background`, fsync in `fsync_log`. [`path`] has the interface shaped like
+//! `std::fs`.
 //!
 //! # Locks
 //! In this order, each optional: the lock of subvolumes' places → the rename lock of the file system →
@@ -15,7 +19,9 @@
 //! ([`data`]) → a transaction handle → [`Inode::state`]. `state` is never held over I/O or while a handle is
 //! begun; what the committer calls takes `state` alone, never `operation`.
 
+mod access_time;
 mod acl;
+mod attribute_change;
 mod attribute_items;
 mod attributes;
 mod background;
@@ -24,6 +30,7 @@ mod backup_roots;
 mod caller;
 mod changes;
 mod chattr;
+mod closer;
 mod compression_property;
 mod condition;
 mod create;
@@ -45,23 +52,31 @@ mod inode;
 mod item_limit;
 mod link;
 mod log_replay;
+mod maintenance;
 mod metadata;
 pub mod mount_option;
+mod name_changes;
+mod name_view;
 mod nearness;
+mod new_file;
 mod open;
 mod open_data;
+mod opening;
 mod option_table;
 mod options;
 mod orphan;
 mod participant;
 pub mod path;
 mod permission;
+mod place_locks;
+mod privileges;
 mod property;
 mod put_off;
 mod rename;
 mod replacement;
 mod rescue;
 mod room;
+mod root_items;
 pub mod salvage;
 mod sectors;
 mod set_attributes;
@@ -72,7 +87,9 @@ mod subvolume;
 mod switches;
 mod unlink;
 mod write_lock;
+mod write_origin;
 
+pub use attribute_change::AttributeMode;
 pub use attributes::Attributes;
 pub use caller::{Access, Caller, Capabilities};
 pub use chattr::{ATTRIBUTES_BYTES, ChattrFlags};
@@ -81,25 +98,29 @@ pub use condition::Condition;
 pub use create::NewFileName;
 pub use directory::{DirectoryRecord, OpenDirectory};
 pub use error::{FsError, Refusal};
-pub use extended::AttributeMode;
-pub use file::{ContentTimes, FileChange, WriteOrigin};
+pub use file::{FileChange, FileContent};
 pub use filesystem::Filesystem;
 pub use health::DeviceCounter;
 pub use ids::InodeId;
 pub use inode::{Inode, InodeState};
+pub use maintenance::Maintenance;
+pub use metadata::InodeAttributes;
 pub use mount_option::OptionError;
+pub use name_view::Names;
 pub use nearness::Prospect;
 pub use open::{OpenInode, OpenMode};
 pub use option_table::OPEN_OPTIONS;
 pub use options::{AccessTimes, CompressOption, OpenOptions, Owners, SubvolumeChoice};
+pub use permission::Rights;
 pub use rename::RenameMode;
 pub use replacement::Replacement;
 pub use rescue::{RESCUE_PARTS, RescueOptions, RescuePart};
 pub use set_attributes::{SetAttributes, SetTime};
 pub use standing::Standing;
 pub use statistics::Statistics;
-pub use subvolume::{Subvolume, SubvolumeInformation};
+pub use subvolume::{Subvolume, SubvolumeInformation, Subvolumes};
 pub use switches::SWITCHES;
+pub use write_origin::{ContentTimes, WriteOrigin};
 
 pub use vlinder_extent_state::ByteRange;
 pub use vlinder_format::inode::{DeviceNumber, FileType, GroupId, InodeFlags, Mode, Timestamp, UserId};

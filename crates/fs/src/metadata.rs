@@ -4,24 +4,26 @@
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::Compression;
 use vlinder_format::inode::{FileType, GroupId, InodeFlags, InodeItem, Timestamp, UserId};
-use vlinder_transaction::{ChangeKind, Handle, Reservation};
+use vlinder_transaction::{ChangeKind, Engine, Handle, Reservation};
 
+use crate::access_time::AccessTimeRule;
 use crate::acl::{ACCESS_NAME, Acl};
+use crate::attribute_change::{AttributeMode, CAPABILITY_NAME, change_attribute};
 use crate::attributes::Attributes;
 use crate::changes::Changes;
-use crate::compression_property::COMPRESSION_NAME;
-use crate::compression_property::CompressionProperty;
-use crate::extended::{AttributeMode, CAPABILITY_NAME};
+use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
+use crate::data::{FileStore, begin, begin_at_once};
 use crate::inode::{Inode, InodeState};
+use crate::options::OpenOptions;
+use crate::permission::Rights;
+use crate::privileges::kill_privileges;
+use crate::property::require_compression_feature;
+use crate::room::with_room;
 use crate::set_attributes::{SetAttributes, SetTime};
-use crate::stamp::Stamp;
-use crate::{Access, AccessTimes, Caller, Capabilities, Filesystem, Refusal, Result};
+use crate::stamp::{Stamp, now, recently};
+use crate::{Access, Caller, Capabilities, Refusal, Result, attribute_items};
 
-const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
-const GROUP_EXECUTE: u32 = 0o010;
-/// An access time this old is renewed even without a change (`relatime`).
-const DAY_SECONDS: i64 = 24 * 60 * 60;
 /// The flags that callers may set and clear.
 const SETTABLE: InodeFlags = InodeFlags(
     InodeFlags::SYNC.0
@@ -60,10 +62,44 @@ fn set_times(
     }
 }
 
-impl Filesystem {
+/// The attributes of files: those of stat, extended ones, and flags.
+#[derive(Clone, Copy)]
+pub struct InodeAttributes<'a> {
+    store: &'a Arc<FileStore>,
+    rights: &'a Rights,
+    access_times: &'a AccessTimeRule,
+    /// How a file is compressed that has the flag for it and no property.
+    compression: Compression,
+}
+
+impl<'a> InodeAttributes<'a> {
+    pub(crate) fn new(
+        store: &'a Arc<FileStore>,
+        rights: &'a Rights,
+        access_times: &'a AccessTimeRule,
+        options: &OpenOptions,
+    ) -> Self {
+        let compression = options.compress.map_or(Compression::Zlib, |option| option.algorithm);
+        Self { store, rights, access_times, compression }
+    }
+
+    pub(crate) fn engine(self) -> &'a Engine {
+        self.store.engine()
+    }
+
+    pub(crate) fn store(self) -> &'a Arc<FileStore> {
+        self.store
+    }
+
+    pub(crate) fn rights(self) -> &'a Rights {
+        self.rights
+    }
+}
+
+impl InodeAttributes<'_> {
     /// What `stat` shows of a file.
     #[must_use]
-    pub fn attributes(&self, inode: &Inode) -> Attributes {
+    pub fn of(&self, inode: &Inode) -> Attributes {
         let state = inode.state();
         let (unwritten_bytes, is_scattered) = {
             let unflushed = inode.data().unflushed();
@@ -73,13 +109,13 @@ impl Filesystem {
             inode.id(),
             inode.file_type(),
             &state.item,
-            self.sector_size(),
+            self.store.sector_size(),
             unwritten_bytes,
         );
-        (attributes.user, attributes.group) = self.shown_owner(&state.item);
+        (attributes.user, attributes.group) = self.rights().shown_owner(&state.item);
         // One run in a file without extents is counted already, in whole sectors but for where it begins.
         let is_counted = unwritten_bytes == 0 || (state.item.allocated_bytes == 0 && !is_scattered);
-        let sector_size = u64::from(self.sector_size().max(1));
+        let sector_size = u64::from(self.store.sector_size().max(1));
         let whole = |bytes: u64| bytes.checked_next_multiple_of(sector_size).unwrap_or(bytes);
         let stored_bytes = whole(state.item.allocated_bytes);
         // Nothing was ever preallocated behind its end, so its extents leave no hole, and what was written
@@ -108,18 +144,13 @@ impl Filesystem {
     /// # Errors
     /// [`Refusal::InvalidArgument`] for an owner or group that is no id; those of permissions; those of
     /// changing the size, which comes first.
-    pub fn set_attributes(
-        &self,
-        caller: &Caller,
-        inode: &Arc<Inode>,
-        changes: &SetAttributes,
-    ) -> Result<Attributes> {
+    pub fn set(&self, caller: &Caller, inode: &Arc<Inode>, changes: &SetAttributes) -> Result<Attributes> {
         {
             let _operation = inode.operation.write();
             self.may_set(caller, inode, changes)?;
             if inode.is_placeholder() {
                 self.set_for_now(caller, inode, changes);
-                return Ok(self.attributes(inode));
+                return Ok(self.of(inode));
             }
             if let Some(size) = changes.size {
                 self.set_size(caller, inode, size, changes.keeps_capability)?;
@@ -136,7 +167,7 @@ impl Filesystem {
                 self.set_others_or_keep_times(caller, inode, changes)?;
             }
         }
-        Ok(self.attributes(inode))
+        Ok(self.of(inode))
     }
 
     fn may_set(&self, caller: &Caller, inode: &Inode, changes: &SetAttributes) -> Result<()> {
@@ -146,7 +177,7 @@ impl Filesystem {
         if !are_ids {
             return Err(Refusal::InvalidArgument.into());
         }
-        let item = self.changeable_or_forgotten_item(inode)?;
+        let item = self.rights().changeable_or_forgotten_item(inode)?;
         if changes.handed_over {
             return Ok(());
         }
@@ -159,25 +190,19 @@ impl Filesystem {
         {
             return Err(Refusal::NotPermitted.into());
         }
-        let owner = self.is_owner_or_capable(caller, &item);
+        let owner = self.rights().is_owner_or_capable(caller, &item);
         if !self.may_chown(caller, &item, changes)
             || ((changes.permissions.is_some() || sets_times) && !owner)
         {
             return Err(Refusal::NotPermitted.into());
         }
         if touches_times && !owner {
-            self.access(caller, inode, Access::WRITE)?;
+            self.rights().access(caller, inode, Access::WRITE)?;
         }
         if changes.size.is_some() {
             self.may_resize(caller, inode, &item, changes)?;
         }
         Ok(())
-    }
-
-    /// As [`changeable_item`](Self::changeable_item); of a placeholder, whose changes are taken and
-    /// forgotten, even in a subvolume that is read-only, as on Linux.
-    pub(crate) fn changeable_or_forgotten_item(&self, inode: &Inode) -> Result<InodeItem> {
-        if inode.is_placeholder() { Ok(inode.state().item) } else { self.changeable_item(inode) }
     }
 
     /// Changes a placeholder, which is in memory alone.
@@ -187,26 +212,12 @@ impl Filesystem {
         self.adapt(caller, inode, &mut item, &changes);
         let mut state = inode.state();
         (state.item.user, state.item.group, state.item.mode) = (item.user, item.group, item.mode);
-        set_times(&mut state, &changes, self.recently(), || self.now());
-    }
-
-    /// The item of an inode whose attributes are to be changed.
-    ///
-    /// # Errors
-    /// [`Refusal::NotPermitted`] for a placeholder, those of [`check_writable`](Self::check_writable), and
-    /// [`Refusal::NotFound`] where the inode is gone.
-    pub(crate) fn changeable_item(&self, inode: &Inode) -> Result<InodeItem> {
-        if inode.is_placeholder() {
-            return Err(Refusal::NotPermitted.into());
-        }
-        self.check_file_writable(inode)?;
-        let state = inode.state();
-        if state.deleted { Err(Refusal::NotFound.into()) } else { Ok(state.item) }
+        set_times(&mut state, &changes, recently(self.engine()), || now(self.engine()));
     }
 
     fn may_chown(&self, caller: &Caller, item: &InodeItem, changes: &SetAttributes) -> bool {
-        let (user, group) = self.shown_owner(item);
-        if self.shared().shown_owner.is_some() {
+        let (user, group) = self.rights().shown_owner(item);
+        if self.rights().owner_of_all().is_some() {
             // What is stored stays; asking for what is shown changes nothing.
             return changes.user.is_none_or(|wanted| wanted == user)
                 && changes.group.is_none_or(|wanted| wanted == group);
@@ -233,7 +244,7 @@ impl Filesystem {
             _ => return Err(Refusal::InvalidArgument.into()),
         }
         if !changes.opened_for_writing {
-            self.access(caller, inode, Access::WRITE)?;
+            self.rights().access(caller, inode, Access::WRITE)?;
         }
         if item.flags.has_any(InodeFlags::APPEND | InodeFlags::IMMUTABLE) {
             return Err(Refusal::NotPermitted.into());
@@ -243,14 +254,14 @@ impl Filesystem {
 
     fn set_size(&self, caller: &Caller, inode: &Arc<Inode>, size: u64, keeps_capability: bool) -> Result<()> {
         if !keeps_capability {
-            self.kill_privileges(caller, inode)?;
-        } else if let Some(kept) = self.permissions_after_write(caller, inode) {
+            kill_privileges(self.store(), self.rights(), caller, inode)?;
+        } else if let Some(kept) = self.rights().permissions_after_write(caller, inode) {
             let changes =
                 SetAttributes { permissions: Some(kept), keeps_capability, ..SetAttributes::default() };
             self.set_others_or_keep_times(caller, inode, &changes)?;
         }
-        self.with_room(|| crate::data::truncate(self, inode, size))?;
-        let mut handle = self.begin_accepted(ChangeKind::Attributes, 1)?;
+        with_room(self.engine(), || crate::data::truncate::truncate(self.store(), inode.node(), size))?;
+        let mut handle = begin(self.store(), Reservation::accepted(1).of(ChangeKind::Attributes))?;
         let charged = inode.charge_item(&mut handle);
         let mut state = inode.state();
         state.note_content_change(Stamp::of(&handle).time);
@@ -275,12 +286,12 @@ impl Filesystem {
         const LEAVES: u32 = 3;
         let reservation = Reservation::items(LEAVES).of(ChangeKind::Attributes);
         if !changes.sets_times_alone() {
-            return self.with_room(|| {
-                let handle = self.begin_with(reservation)?;
+            return with_room(self.engine(), || {
+                let handle = begin(self.store(), reservation)?;
                 self.set_others(caller, inode, changes, handle)
             });
         }
-        let begun = self.begin_at_once(reservation);
+        let begun = begin_at_once(self.store(), reservation);
         match begun.and_then(|handle| self.set_others(caller, inode, changes, handle)) {
             Err(error) if error.refusal() == Some(Refusal::NoSpace) => {
                 self.keep_times(inode, changes);
@@ -290,26 +301,26 @@ impl Filesystem {
         }
     }
 
-    fn set_others<'a>(
-        &'a self,
+    fn set_others(
+        &self,
         caller: &Caller,
         inode: &Arc<Inode>,
         changes: &SetAttributes,
-        mut handle: Handle<'a>,
+        mut handle: Handle<'_>,
     ) -> Result<()> {
         let changes = &self.without_shown_owner(*changes);
         let acl = match changes.permissions {
-            Some(_) => self.access_acl(inode)?,
+            Some(_) => self.rights().access_acl(inode)?,
             None => None,
         };
         let changes_owner = changes.user.is_some() || changes.group.is_some();
         let drops_capability = changes_owner
             && !changes.keeps_capability
             && !inode.is_directory()
-            && self.read_attribute(inode, CAPABILITY_NAME)?.is_some();
+            && attribute_items::of_inode(self.engine(), inode, CAPABILITY_NAME)?.is_some();
         let mut item = inode.state().item;
         self.adapt(caller, inode, &mut item, changes);
-        let mut edits = Changes::new(self, inode.subvolume());
+        let mut edits = Changes::new(self.engine(), inode.subvolume());
         edits.touch_inode(inode.number());
         if drops_capability {
             edits.set_attribute(
@@ -341,7 +352,7 @@ impl Filesystem {
     }
 
     fn without_shown_owner(&self, mut changes: SetAttributes) -> SetAttributes {
-        if self.shared().shown_owner.is_some() {
+        if self.rights().owner_of_all().is_some() {
             changes.user = None;
             changes.group = None;
         }
@@ -352,14 +363,14 @@ impl Filesystem {
     fn adapt(&self, caller: &Caller, inode: &Inode, item: &mut InodeItem, changes: &SetAttributes) {
         if changes.user.is_some() || changes.group.is_some() {
             if !inode.is_directory() && !changes.keeps_set_id {
-                item.mode = item.mode.with_permissions(self.without_set_id(caller, item));
+                item.mode = item.mode.with_permissions(self.rights().without_set_id(caller, item));
             }
             item.user = changes.user.unwrap_or(item.user);
             item.group = changes.group.unwrap_or(item.group);
         }
         if let Some(permissions) = changes.permissions {
             let mut permissions = permissions;
-            if !caller.is_in_group(self.shown_owner(item).1) && !caller.has(Capabilities::FSETID) {
+            if !caller.is_in_group(self.rights().shown_owner(item).1) && !caller.has(Capabilities::FSETID) {
                 permissions &= !SET_GROUP_ID;
             }
             item.mode = item.mode.with_permissions(permissions);
@@ -379,7 +390,7 @@ impl Filesystem {
         if let Some(acl) = acl {
             state.acl.access = Some(Some(Arc::new(acl)));
         }
-        set_times(&mut state, changes, self.recently(), || Stamp::of(handle).time);
+        set_times(&mut state, changes, recently(self.engine()), || Stamp::of(handle).time);
         if let Some(birth_time) = changes.birth_time {
             state.item.birth_time = birth_time;
         }
@@ -390,7 +401,7 @@ impl Filesystem {
     /// inode that is there are never refused (docs/design/space.md).
     fn keep_times(&self, inode: &Arc<Inode>, changes: &SetAttributes) {
         let mut state = inode.state();
-        set_times(&mut state, changes, self.recently(), || self.now());
+        set_times(&mut state, changes, recently(self.engine()), || now(self.engine()));
         if !state.deleted {
             self.mark_dirty(inode, &mut state);
         }
@@ -398,96 +409,14 @@ impl Filesystem {
         self.store().background().note_change();
     }
 
-    /// Drops the set-id bits of a regular file whose content is about to change, unless the caller may keep
-    /// them, and its capabilities in any case; gives whether the mode changed. The caller holds the inode's
-    /// operation lock exclusively.
-    pub(crate) fn kill_privileges(&self, caller: &Caller, inode: &Arc<Inode>) -> Result<bool> {
-        if inode.file_type() != FileType::Regular {
-            return Ok(false);
-        }
-        let Some((permissions, kept)) = self.privileges_to_drop(caller, inode)? else { return Ok(false) };
-        let value = None;
-        self.change_attribute(inode, CAPABILITY_NAME, value, AttributeMode::Either, |state| {
-            state.item.mode = state.item.mode.with_permissions(kept);
-            state.no_capability = true;
-        })?;
-        Ok(kept != permissions)
-    }
-
-    /// The permission bits that a file has and those that a change of its data leaves, if that or its
-    /// capabilities have to change.
-    pub(crate) fn privileges_to_drop(&self, caller: &Caller, inode: &Inode) -> Result<Option<(u32, u32)>> {
-        let permissions = inode.state().item.mode.permissions();
-        let kept = self.permissions_after_write(caller, inode).unwrap_or(permissions);
-        let drops_capability = self.has_capability_attribute(inode)?;
-        Ok((kept != permissions || drops_capability).then_some((permissions, kept)))
-    }
-
-    /// The permission bits that a change of its data leaves a file, if others than it has.
-    fn permissions_after_write(&self, caller: &Caller, inode: &Inode) -> Option<u32> {
-        if caller.has(Capabilities::FSETID) { None } else { self.permissions_without_set_id(caller, inode) }
-    }
-
-    /// What a change of owner leaves of a file's permission bits: no set-user-id, and set-group-id only where
-    /// the group can't execute the file and the caller is in it or may keep it (`setattr_should_drop_sgid`,
-    /// fs/attr.c).
-    fn without_set_id(&self, caller: &Caller, item: &InodeItem) -> u32 {
-        let permissions = item.mode.permissions() & !SET_USER_ID;
-        let may_keep = caller.is_in_group(self.shown_owner(item).1) || caller.has(Capabilities::FSETID);
-        if permissions & GROUP_EXECUTE == 0 && may_keep { permissions } else { permissions & !SET_GROUP_ID }
-    }
-
-    /// The permission bits that a change of owner by the caller would leave a file, if others than it has.
-    #[must_use]
-    pub fn permissions_without_set_id(&self, caller: &Caller, inode: &Inode) -> Option<u32> {
-        let item = inode.state().item;
-        let kept = self.without_set_id(caller, &item);
-        (!inode.is_directory() && kept != item.mode.permissions()).then_some(kept)
-    }
-
-    /// Whether a file has capabilities; that it has none is remembered, for this is asked at each write.
-    fn has_capability_attribute(&self, inode: &Inode) -> Result<bool> {
-        if inode.state().no_capability {
-            return Ok(false);
-        }
-        let found = self.read_attribute(inode, CAPABILITY_NAME)?.is_some();
-        inode.state().no_capability = !found;
-        Ok(found)
-    }
-
     /// A file was read, or a directory listed: its access time follows the options. The change waits for the
     /// commit.
     pub fn note_access(&self, inode: &Arc<Inode>) {
-        let times = self.options().access_times;
-        if times == AccessTimes::Never
-            || (inode.is_directory() && !self.options().directory_access_times)
-            || inode.is_placeholder()
-            || self.holds_access_times()
-            || self.check_writable(inode.subvolume()).is_err()
-        {
-            return;
-        }
-        let recently = self.engine().clock().recently();
-        let mut state = inode.state();
-        let item = &state.item;
-        let is_due = times == AccessTimes::Strict
-            || item.access_time <= item.modification_time
-            || item.access_time <= item.change_time
-            || recently.seconds.saturating_sub(item.access_time.seconds) >= DAY_SECONDS;
-        if item.flags.has(InodeFlags::NOATIME) || state.deleted || !is_due {
-            return;
-        }
-        // As in Linux, a full file system keeps its access times: reading must not fail, nor take what a
-        // commit needs.
-        if !state.dirty && !self.engine().awaited_items().has_room() {
-            return;
-        }
-        state.item.access_time = self.now();
-        self.mark_dirty(inode, &mut state);
+        self.access_times.note_access(self.store(), self.rights(), inode);
     }
 
     /// Notes that an inode's item changed without a transaction: the next commit takes it.
-    pub fn mark_dirty(&self, inode: &Arc<Inode>, state: &mut InodeState) {
+    pub(crate) fn mark_dirty(&self, inode: &Arc<Inode>, state: &mut InodeState) {
         self.store().mark_dirty(inode.node(), state);
     }
 
@@ -513,8 +442,8 @@ impl Filesystem {
         change: impl FnOnce(InodeFlags, bool) -> Result<InodeFlags, Refusal>,
     ) -> Result<()> {
         let _operation = inode.operation.write();
-        let item = self.changeable_item(inode)?;
-        if !self.is_owner_or_capable(caller, &item) {
+        let item = self.rights().changeable_item(inode)?;
+        if !self.rights().is_owner_or_capable(caller, &item) {
             return Err(Refusal::NotPermitted.into());
         }
         let regular = inode.file_type() == FileType::Regular;
@@ -535,12 +464,10 @@ impl Filesystem {
             return Err(Refusal::InvalidArgument.into());
         }
         // As Linux has it, the property follows the flag each time: the mount's algorithm, zlib without one.
-        let algorithm = wanted
-            .has(InodeFlags::COMPRESS)
-            .then(|| self.options().compress.map_or(Compression::Zlib, |option| option.algorithm));
+        let algorithm = wanted.has(InodeFlags::COMPRESS).then_some(self.compression);
         let property = algorithm.map_or(CompressionProperty::None, CompressionProperty::Algorithm);
         let value = algorithm.map(|algorithm| algorithm.name().as_bytes());
-        self.change_attribute(inode, COMPRESSION_NAME, value, AttributeMode::Either, |state| {
+        change_attribute(self.store(), inode, COMPRESSION_NAME, value, AttributeMode::Either, |state| {
             state.item.flags = wanted;
             if regular && wanted.has(InodeFlags::NODATACOW) {
                 // Data overwritten in place can't keep their checksums right through a crash.
@@ -549,7 +476,7 @@ impl Filesystem {
             state.compression = Some(property);
         })?;
         if let Some(algorithm) = algorithm {
-            self.require_compression_feature(algorithm)?;
+            require_compression_feature(self.store(), algorithm)?;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! How near the file system is to full, as far as writers are concerned.
 //!
-//! The engine says how many bytes it can still promise ([`Filesystem::room_for_writers`] is the one place
-//! that asks it). Here is what follows from that: whether a writer would get any room now.
+//! The engine says how many bytes it can still promise
+//! ([`room_for_writers`](crate::Maintenance::room_for_writers) is the one place that asks it). Here is what
+//! follows from that: whether a writer would get any room now.
 //!
 //! Invariant: a writer is refused only after everything that could make room was tried: writing out what is
 //! unflushed, since it takes less in the end than is promised to it, and a commit, which frees what was
@@ -10,9 +11,10 @@
 use vlinder_base::sync::Arc;
 use vlinder_transaction::{EngineError, PromisedData};
 
-use crate::data::{bytes_freed_by_commit, make_room, owns_space};
+use crate::Result;
+use crate::data::{make_room, owns_space};
+use crate::file::FileContent;
 use crate::inode::Inode;
-use crate::{Filesystem, Result};
 
 /// What a writer of a file would find now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,37 +28,16 @@ pub enum Prospect {
     None,
 }
 
-impl Filesystem {
-    /// Bytes that ordinary writers may still be promised, beside what was promised already. It counts nothing
-    /// that only a commit would free.
-    #[must_use]
-    pub fn room_for_writers(&self) -> u64 {
-        if self.engine().is_host_full() {
-            return 0;
-        }
-        let free = self.engine().room_for_data();
-        let promised = self.store().write_back().bytes();
-        let left = free.saturating_sub(promised.saturating_add(metadata_of(promised)));
-        left.saturating_sub(metadata_of(left))
-    }
-
-    /// Bytes that the next commit frees.
-    ///
-    /// # Errors
-    /// What learning how full the file system is met.
-    pub fn bytes_freed_by_commit(&self) -> Result<u64> {
-        bytes_freed_by_commit(self.store())
-    }
-
+impl FileContent<'_> {
     /// What a writer of a file would find now, after what may make room was tried.
     ///
     /// # Errors
     /// [`Refusal::ReadOnly`](crate::Refusal::ReadOnly), [`EngineError::HostFull`]; what flushing, committing
     /// or reading the file's items met.
     pub fn prospect_of_writer(&self, inode: &Arc<Inode>) -> Result<Prospect> {
-        self.check_file_writable(inode)?;
-        self.check_host_room()?;
-        let sector = u64::from(self.sector_size());
+        self.rights().check_file_writable(inode)?;
+        self.maintenance().check_host_room()?;
+        let sector = u64::from(self.engine().sector_size());
         if self.has_room_for(sector)? {
             return Ok(Prospect::Room);
         }
@@ -77,9 +58,4 @@ impl Filesystem {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// Metadata that so much data take at worst when they are flushed.
-fn metadata_of(bytes: u64) -> u64 {
-    bytes / 4
 }

@@ -1,10 +1,14 @@
 //! Open files: a file whose last name goes while it is open lives on until it is closed.
 
-use vlinder_base::sync::Arc;
-use vlinder_format::inode::{FileType, InodeFlags};
+use core::fmt;
 
+use vlinder_base::sync::Arc;
+
+use crate::Result;
+use crate::closer::Closer;
+use crate::data::FileStore;
 use crate::inode::Inode;
-use crate::{Access, Caller, Filesystem, Refusal, Result};
+use crate::inode::table::InodeTable;
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,90 +24,61 @@ pub struct OpenMode {
 }
 
 /// An open file. Dropping it closes it; [`close`](Self::close) tells what that met.
-#[derive(Debug)]
 pub struct OpenInode {
-    filesystem: Filesystem,
+    inodes: Arc<InodeTable>,
+    /// An open file keeps the file system open.
+    _closer: Arc<Closer>,
     inode: Option<Arc<Inode>>,
 }
 
-impl Filesystem {
-    /// Opens a file. The caller truncates (through `set_attributes`) where that was asked for.
+impl fmt::Debug for OpenInode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "open {:?}", self.inode)
+    }
+}
+
+/// What opens files that the caller was judged for already: the inodes in memory, and what keeps the file
+/// system open.
+#[derive(Clone, Copy)]
+pub(crate) struct Opener<'a> {
+    inodes: &'a Arc<InodeTable>,
+    closer: &'a Arc<Closer>,
+}
+
+impl<'a> Opener<'a> {
+    pub(crate) fn new(inodes: &'a Arc<InodeTable>, closer: &'a Arc<Closer>) -> Self {
+        Self { inodes, closer }
+    }
+
+    /// Opens a file.
     ///
     /// # Errors
-    /// Those of permissions; [`Refusal::NotFound`] where the file is gone, [`Refusal::IsADirectory`] for
-    /// writing one.
-    pub fn open_inode(&self, caller: &Caller, inode: &Arc<Inode>, mode: OpenMode) -> Result<OpenInode> {
-        let writes = mode.write || mode.append || mode.truncate;
-        match inode.file_type() {
-            FileType::SymbolicLink => return Err(Refusal::SymbolicLinkLoop.into()),
-            FileType::Directory if writes => return Err(Refusal::IsADirectory.into()),
-            _ => {}
-        }
-        let mut access = Access::default();
-        if mode.read {
-            access = access.with(Access::READ);
-        }
-        if writes {
-            access = access.with(Access::WRITE);
-        }
-        self.access(caller, inode, access)?;
-        if inode.flags().has(InodeFlags::APPEND) && ((writes && !mode.append) || mode.truncate) {
-            return Err(Refusal::NotPermitted.into());
-        }
-        self.hold(inode)
+    /// [`Refusal::NotFound`](crate::Refusal::NotFound) where the file is gone.
+    pub(crate) fn hold(self, inode: &Arc<Inode>) -> Result<OpenInode> {
+        self.inodes.count_opening(inode)?;
+        Ok(self.adopt(Arc::clone(inode)))
     }
 
-    /// Opens a file for the file system's own purposes or for a caller that was judged already.
-    ///
-    /// # Errors
-    /// [`Refusal::NotFound`] where the file is gone.
-    pub fn hold(&self, inode: &Arc<Inode>) -> Result<OpenInode> {
-        let _operation = inode.operation.read();
-        let mut state = inode.state();
-        // What lives on in a deleted subvolume was open before.
-        if state.deleted || (state.opens == 0 && inode.subvolume().is_deleted()) {
-            return Err(Refusal::NotFound.into());
-        }
-        state.opens += 1;
-        drop(state);
-        Ok(OpenInode::adopt(self, Arc::clone(inode)))
+    /// Takes over an opening that is counted already.
+    pub(crate) fn adopt(self, inode: Arc<Inode>) -> OpenInode {
+        OpenInode { inodes: Arc::clone(self.inodes), _closer: Arc::clone(self.closer), inode: Some(inode) }
     }
 
-    /// Counts one opening less; at the last one of a file without names, deletes it. Errors leave it an
-    /// orphan, which the background work deletes once there is space, or the next opening of the file system.
-    pub(crate) fn release(&self, inode: &Arc<Inode>) {
-        if let Err(error) = self.release_counted(inode) {
-            tracing::warn!(inode = %inode.id(), %error, "a file without names could not be deleted; it is left for later");
-        }
+    /// The inodes in memory.
+    pub(crate) fn inodes(self) -> &'a Arc<InodeTable> {
+        self.inodes
     }
 
-    fn release_counted(&self, inode: &Arc<Inode>) -> Result<()> {
-        let (is_closed, is_last) = {
-            let mut state = inode.state();
-            state.opens = state.opens.saturating_sub(1);
-            (state.opens == 0, state.opens == 0 && state.orphan)
-        };
-        if is_closed && inode.subvolume().is_deleted() {
-            // It was all that was left of its subvolume.
-            self.shared().inodes.remove(inode.id());
-            return Ok(());
-        }
-        if !is_last {
-            crate::data::flush::flush_replaced(self.store(), inode.node())?;
-        }
-        if is_last { self.delete_if_unused(inode) } else { Ok(()) }
+    /// What keeps the file system open.
+    pub(crate) fn closer(self) -> &'a Arc<Closer> {
+        self.closer
     }
 }
 
 impl OpenInode {
-    /// Takes over an opening that is counted already.
-    pub(crate) fn adopt(filesystem: &Filesystem, inode: Arc<Inode>) -> Self {
-        Self { filesystem: filesystem.clone(), inode: Some(inode) }
-    }
-
-    /// The file system that the file is in.
-    pub(crate) fn filesystem(&self) -> &Filesystem {
-        &self.filesystem
+    /// The data of the file system's files.
+    pub(crate) fn store(&self) -> &FileStore {
+        self.inodes.store()
     }
 
     /// The file.
@@ -124,7 +99,7 @@ impl OpenInode {
     /// What the deletion met; the file is deleted when the file system is next opened.
     pub fn close(mut self) -> Result<()> {
         match self.inode.take() {
-            Some(inode) => self.filesystem.release_counted(&inode),
+            Some(inode) => self.inodes.release_counted(&inode),
             None => Ok(()),
         }
     }
@@ -133,7 +108,7 @@ impl OpenInode {
 impl Drop for OpenInode {
     fn drop(&mut self) {
         if let Some(inode) = self.inode.take() {
-            self.filesystem.release(&inode);
+            self.inodes.release(&inode);
         }
     }
 }

@@ -1,39 +1,41 @@
 //! Files without names: their orphan items, and their deletion when nobody has them open any more.
 //!
 //! Orphan items are pending items (`transaction::pending`), so that one of a file that is deleted in the
-//! transaction that took its last name never reaches the tree. [`Filesystem::delete_orphans`] reads the tree
+//! transaction that took its last name never reaches the tree. [`InodeTable::delete_orphans`] reads the tree
 //! alone: it comes before anything else happens in a subvolume, and a snapshot is taken of trees in which
 //! nothing is pending.
 
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, InodeItem};
-use vlinder_format::{ItemType, Key, ObjectId, orphan};
-use vlinder_transaction::{ChangeKind, Charge, Handle};
-use vlinder_tree::Readahead;
+use vlinder_format::{Key, ObjectId, orphan};
+use vlinder_transaction::{ChangeKind, Charge, Handle, Reservation};
 
 use crate::changes::Changes;
-use crate::data::Steps;
+use crate::data::{Steps, begin};
 use crate::ids::InodeId;
 use crate::inode::Inode;
-use crate::{Filesystem, FsError, Refusal, Result, Subvolume};
+use crate::inode::items::keys_of;
+use crate::inode::table::InodeTable;
+use crate::room::with_room;
+use crate::{FsError, Refusal, Result, Subvolume};
 
 /// So many items beside its data a deleted file may have for its deletion in one step.
 const MOST_ITEMS: usize = 64;
 
-impl Filesystem {
+impl InodeTable {
     /// Deletes a file without names, unless it is open. The caller holds no lock. Where there is no space for
     /// that, it is tried again later ([`Self::delete_put_off`]).
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
-        let deleted = self.with_room(|| self.try_delete_if_unused(inode));
+        let deleted = with_room(self.store().engine(), || self.try_delete_if_unused(inode));
         if deleted.as_ref().is_err_and(FsError::finds_no_space) {
-            self.shared().put_off.add(inode);
+            self.put_off().add(inode);
         }
         deleted
     }
 
     /// Tries again to delete files without names that found no space.
     pub(crate) fn delete_put_off(&self) {
-        self.shared().put_off.try_again(|inode| self.delete_if_unused(inode));
+        self.put_off().try_again(|inode| self.delete_if_unused(inode));
     }
 
     fn try_delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
@@ -44,7 +46,7 @@ impl Filesystem {
                 return Ok(());
             }
         }
-        if self.is_read_only() || inode.subvolume().is_deleted() {
+        if self.store().is_read_only() || inode.subvolume().is_deleted() {
             // The next opening for writing finds the orphan item. That the subvolume is read-only does not
             // matter.
             return Ok(());
@@ -54,10 +56,10 @@ impl Filesystem {
         }
         let mut steps = Steps::new(self.store(), MOST_ITEMS);
         loop {
-            let (keys, complete) = self.items_of(inode, steps.most_items())?;
+            let (keys, complete) = keys_of(self.store().engine(), inode, steps.most_items())?;
             let found = keys.len();
             let Some(mut handle) = steps.begin(found, charge_of_last_items(found))? else { continue };
-            let mut changes = Changes::new(self, inode.subvolume());
+            let mut changes = Changes::new(self.store().engine(), inode.subvolume());
             for key in keys {
                 changes.remove(key);
             }
@@ -85,24 +87,7 @@ impl Filesystem {
             // changed.
             handle.remove_if_pending(inode.subvolume().tree(), InodeItem::key(inode.number()));
         }
-        self.shared().inodes.remove(inode.id());
-    }
-
-    /// The keys of an inode's items in the tree, but for the inode item itself; at most `most`, and whether
-    /// these are all.
-    pub(crate) fn items_of(&self, inode: &Inode, most: usize) -> Result<(Vec<Key>, bool)> {
-        let first = Key::new(inode.number(), ItemType(ItemType::INODE_ITEM.0 + 1), 0);
-        let tree = inode.subvolume().tree();
-        let mut cursor = self.engine().forest().trees().cursor(tree.root(), &first, Readahead::None)?;
-        let mut keys = Vec::new();
-        while let Some(key) = cursor.key().filter(|key| key.objectid == inode.number()) {
-            if keys.len() == most {
-                return Ok((keys, false));
-            }
-            keys.push(key);
-            cursor.advance()?;
-        }
-        Ok((keys, true))
+        self.forget(inode.id());
     }
 
     /// Finishes the deletion of inodes that a crash left without names. A file that can't be deleted is left
@@ -110,7 +95,9 @@ impl Filesystem {
     pub(crate) fn delete_orphans(&self, subvolume: &Subvolume) -> Result<()> {
         let mut from = orphan::key(ObjectId(0));
         let last = orphan::key(ObjectId(u64::MAX));
-        while let Some(found) = self.engine().forest().trees().ceiling(subvolume.tree().root(), &from)? {
+        while let Some(found) =
+            self.store().engine().forest().trees().ceiling(subvolume.tree().root(), &from)?
+        {
             let key = found.key();
             let Some(number) = orphan::orphan_of(&key) else { break };
             if let Err(error) = self.delete_orphan(subvolume, number) {
@@ -143,8 +130,8 @@ impl Filesystem {
     }
 
     fn remove_orphan_item(&self, subvolume: &Subvolume, number: ObjectId) -> Result<()> {
-        let mut handle = self.begin_deletion(ChangeKind::Names, 1)?;
-        let mut changes = Changes::new(self, subvolume);
+        let mut handle = begin(self.store(), Reservation::deletion(1).of(ChangeKind::Names))?;
+        let mut changes = Changes::new(self.store().engine(), subvolume);
         changes.remove_pending(orphan::key(number));
         changes.apply(&mut handle)
     }
@@ -152,7 +139,7 @@ impl Filesystem {
 
 /// What removing the last items of an inode changes beside the one that its step is promised already: these
 /// keys, the orphan item, and the inode item once more, where it was put in meanwhile
-/// ([`Filesystem::forget_inode`]).
+/// ([`InodeTable::forget_inode`]).
 fn charge_of_last_items(keys: usize) -> Charge {
     Charge::leaves(keys as u64 + 2)
 }
@@ -163,7 +150,7 @@ mod tests {
 
     use super::*;
     use crate::put_off::PutOff;
-    use crate::{Caller, OpenOptions};
+    use crate::{Caller, Filesystem, OpenOptions};
 
     /// A file system of one directory, and three files in it.
     fn filesystem_of_three(scratch: &Scratch) -> (Filesystem, [Arc<Inode>; 3]) {
@@ -172,7 +159,7 @@ mod tests {
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let root = filesystem.root().unwrap();
         let files = [b"a", b"b", b"c"]
-            .map(|name| filesystem.create_file(&Caller::superuser(), &root, name, 0o644).unwrap());
+            .map(|name| filesystem.names().create_file(&Caller::superuser(), &root, name, 0o644).unwrap());
         (filesystem, files)
     }
 
@@ -211,15 +198,16 @@ mod tests {
         golden::unpack("empty", &image).unwrap();
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let root = filesystem.root().unwrap();
-        let inode = filesystem.create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
+        let inode =
+            filesystem.names().create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
         let mut handle =
             Steps::new(filesystem.store(), 1).begin(0, charge_of_last_items(0)).unwrap().unwrap();
-        let mut changes = Changes::new(&filesystem, inode.subvolume());
+        let mut changes = Changes::new(filesystem.engine(), inode.subvolume());
         changes.remove_pending(orphan::key(inode.number()));
         changes.remove_pending(InodeItem::key(inode.number()));
         changes.apply(&mut handle).unwrap();
         inode.put(&mut filesystem.begin(1).unwrap(), &mut inode.state());
-        filesystem.forget_inode(&mut handle, &inode);
+        filesystem.inodes().forget_inode(&mut handle, &inode);
     }
 
     #[test]
@@ -229,16 +217,17 @@ mod tests {
         golden::unpack("empty", &image).unwrap();
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let root = filesystem.root().unwrap();
-        let inode = filesystem.create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
-        let mut handle = filesystem.begin_deletion(ChangeKind::Names, 4).unwrap();
-        let mut changes = Changes::new(&filesystem, inode.subvolume());
+        let inode =
+            filesystem.names().create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
+        let mut handle = begin(filesystem.store(), Reservation::deletion(4).of(ChangeKind::Names)).unwrap();
+        let mut changes = Changes::new(filesystem.engine(), inode.subvolume());
         changes.remove_pending(InodeItem::key(inode.number()));
         changes.apply(&mut handle).unwrap();
         // As a commit that is being prepared does with an inode that was read meanwhile.
         inode.put(&mut handle, &mut inode.state());
-        filesystem.forget_inode(&mut handle, &inode);
+        filesystem.inodes().forget_inode(&mut handle, &inode);
         drop(handle);
-        let found = filesystem.inode(inode.id());
+        let found = filesystem.inodes().inode(inode.id());
         assert_eq!(found.unwrap_err().refusal(), Some(Refusal::NotFound));
     }
 }

@@ -2,37 +2,34 @@
 
 use vlinder_base::sync::{Arc, Weak};
 use vlinder_format::inode::InodeItem;
-use vlinder_transaction::{ChangeKind, EngineError, Participant};
+use vlinder_transaction::{ChangeKind, EngineError, Participant, Reservation};
 
-use crate::filesystem::Shared;
-use crate::{Filesystem, FsError, Refusal};
+use crate::data::{FileStore, begin, flush};
+use crate::{FsError, Refusal, Result};
 
 /// Inodes put in with one handle.
 const BATCH: usize = 64;
 
 struct DirtyInodes {
-    shared: Weak<Shared>,
+    store: Weak<FileStore>,
+    /// With `flushoncommit`, the data of files go along.
+    flush_on_commit: bool,
 }
 
 /// Registers with the engine; the value lives as long as the file system.
-pub(crate) fn register(filesystem: &Filesystem) -> Arc<dyn Participant> {
+pub(crate) fn register(store: &Arc<FileStore>, flush_on_commit: bool) -> Arc<dyn Participant> {
     let participant: Arc<dyn Participant> =
-        Arc::new(DirtyInodes { shared: Arc::downgrade(filesystem.shared()) });
-    filesystem.engine().register(Arc::downgrade(&participant));
+        Arc::new(DirtyInodes { store: Arc::downgrade(store), flush_on_commit });
+    store.engine().register(Arc::downgrade(&participant));
     participant
 }
 
 impl Participant for DirtyInodes {
     fn before_commit(&self) -> Result<(), EngineError> {
-        let Some(shared) = self.shared.upgrade() else { return Ok(()) };
-        let filesystem = Filesystem::from_shared(shared);
-        let flushed = if filesystem.options().flush_on_commit {
-            crate::data::flush::flush_idle(filesystem.store())
-        } else {
-            Ok(())
-        };
+        let Some(store) = self.store.upgrade() else { return Ok(()) };
+        let flushed = if self.flush_on_commit { flush::flush_idle(&store) } else { Ok(()) };
         // One file that cannot be flushed keeps no inode from the commit.
-        let put = filesystem.put_dirty_inodes();
+        let put = put_dirty_inodes(&store);
         flushed.and(put).map_err(into_engine)
     }
 }
@@ -49,48 +46,46 @@ pub(crate) fn into_engine(error: FsError) -> EngineError {
     }
 }
 
-impl Filesystem {
-    /// Gives every inode item that changed outside a transaction to the running one. Items for which there is
-    /// no room stay where they are, in memory, until there is: what changed there is a time, or a size that
-    /// its data bring along.
-    pub(crate) fn put_dirty_inodes(&self) -> crate::Result<()> {
-        let mut most = BATCH;
-        while !self.store().dirty().is_empty() {
-            match self.put_some_dirty_inodes(most) {
-                Err(error) if error.refusal() == Some(Refusal::NoSpace) && most > 1 => most = 1,
-                Err(error) if error.refusal() == Some(Refusal::NoSpace) => {
-                    tracing::debug!(%error, "times of inodes wait for space");
-                    return Ok(());
-                }
-                other => other?,
+/// Gives every inode item that changed outside a transaction to the running one. Items for which there is no
+/// room stay where they are, in memory, until there is: what changed there is a time, or a size that its data
+/// bring along.
+pub(crate) fn put_dirty_inodes(store: &FileStore) -> Result<()> {
+    let mut most = BATCH;
+    while !store.dirty().is_empty() {
+        match put_some(store, most) {
+            Err(error) if error.refusal() == Some(Refusal::NoSpace) && most > 1 => most = 1,
+            Err(error) if error.refusal() == Some(Refusal::NoSpace) => {
+                tracing::debug!(%error, "times of inodes wait for space");
+                return Ok(());
             }
+            other => other?,
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn put_some_dirty_inodes(&self, most: usize) -> crate::Result<()> {
-        // The handle comes first: an inode that is off the list is in the transaction before that can end,
-        // and one for which there is no handle stays on it.
-        let mut handle =
-            self.begin_accepted(ChangeKind::Attributes, u32::try_from(most).unwrap_or(u32::MAX))?;
-        let batch = self.store().dirty().take(most);
-        let mut left = batch.iter();
-        for node in left.by_ref() {
-            let key = InodeItem::key(node.number());
-            if let Err(error) = handle.charge_pending(node.tree(), &[key]) {
-                for node in std::iter::once(node).chain(left) {
-                    let counted_again = self.store().dirty().put_back(node);
-                    self.engine().awaited_items().settle(counted_again);
-                }
-                return Err(error.into());
+fn put_some(store: &FileStore, most: usize) -> Result<()> {
+    // The handle comes first: an inode that is off the list is in the transaction before that can end, and
+    // one for which there is no handle stays on it.
+    let items = u32::try_from(most).unwrap_or(u32::MAX);
+    let mut handle = begin(store, Reservation::accepted(items).of(ChangeKind::Attributes))?;
+    let batch = store.dirty().take(most);
+    let mut left = batch.iter();
+    for node in left.by_ref() {
+        let key = InodeItem::key(node.number());
+        if let Err(error) = handle.charge_pending(node.tree(), &[key]) {
+            for node in std::iter::once(node).chain(left) {
+                let counted_again = store.dirty().put_back(node);
+                store.engine().awaited_items().settle(counted_again);
             }
-            let mut state = node.state();
-            if state.dirty && !state.deleted && !node.files().is_deleted() {
-                node.put(&mut handle, &mut state);
-            }
-            state.dirty = false;
-            self.engine().awaited_items().settle(1);
+            return Err(error.into());
         }
-        Ok(())
+        let mut state = node.state();
+        if state.dirty && !state.deleted && !node.files().is_deleted() {
+            node.put(&mut handle, &mut state);
+        }
+        state.dirty = false;
+        store.engine().awaited_items().settle(1);
     }
+    Ok(())
 }

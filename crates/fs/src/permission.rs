@@ -4,14 +4,47 @@ use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, GroupId, InodeFlags, InodeItem, UserId};
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
+use crate::attribute_change::CAPABILITY_NAME;
+use crate::data::FileStore;
 use crate::inode::Inode;
-use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
+use crate::options::{OpenOptions, Owners};
+use crate::subvolume::Subvolume;
+use crate::{Access, Caller, Capabilities, Refusal, Result, attribute_items};
 
 const SET_GROUP_ID: u32 = 0o2000;
+const SET_USER_ID: u32 = 0o4000;
+const GROUP_EXECUTE: u32 = 0o010;
 const STICKY: u32 = 0o1000;
 const ANY_EXECUTE: u32 = 0o111;
 
-impl Filesystem {
+/// What decides whether a caller may do something: the owner that files are shown with, whether ACLs count,
+/// and whether anything may be changed at all.
+pub struct Rights {
+    store: Arc<FileStore>,
+    reads_acl: bool,
+    /// With `owners=me`: as whose all files are shown.
+    shown_owner: Option<(UserId, GroupId)>,
+}
+
+impl Rights {
+    pub(crate) fn new(store: Arc<FileStore>, options: &OpenOptions) -> Self {
+        let shown_owner = (options.owners == Owners::Me).then(|| {
+            let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+            (UserId(user.as_raw()), GroupId(group.as_raw()))
+        });
+        Self { store, reads_acl: options.acl, shown_owner }
+    }
+
+    /// Whether ACLs count.
+    pub(crate) fn reads_acl(&self) -> bool {
+        self.reads_acl
+    }
+
+    /// The owner that all files are shown with, if they are.
+    pub(crate) fn owner_of_all(&self) -> Option<(UserId, GroupId)> {
+        self.shown_owner
+    }
+
     /// Whether a caller may access a file so; with an empty set, whether it is there.
     ///
     /// # Errors
@@ -54,7 +87,7 @@ impl Filesystem {
 
     /// The owner as callers see it.
     pub(crate) fn shown_owner(&self, item: &InodeItem) -> (UserId, GroupId) {
-        self.shared().shown_owner.unwrap_or((item.user, item.group))
+        self.shown_owner.unwrap_or((item.user, item.group))
     }
 
     /// Whether a caller is a file's owner or may act as such.
@@ -83,10 +116,12 @@ impl Filesystem {
     }
 
     fn read_acl(&self, inode: &Inode, name: &[u8]) -> Result<Option<Arc<Acl>>> {
-        if !self.options().acl || inode.is_placeholder() || inode.file_type() == FileType::SymbolicLink {
+        if !self.reads_acl || inode.is_placeholder() || inode.file_type() == FileType::SymbolicLink {
             return Ok(None);
         }
-        let Some(value) = self.read_attribute(inode, name)? else { return Ok(None) };
+        let Some(value) = attribute_items::of_inode(self.store.engine(), inode, name)? else {
+            return Ok(None);
+        };
         Ok(Acl::decode(&value)?.map(Arc::new))
     }
 
@@ -139,27 +174,115 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The group and permissions of a new file: those of a set-group-id directory are inherited.
-    pub(crate) fn inherited_group(
-        &self,
-        caller: &Caller,
-        directory: &InodeItem,
-        file_type: FileType,
-        mut permissions: u32,
-    ) -> (GroupId, u32) {
-        if directory.mode.0 & SET_GROUP_ID == 0 {
-            return (caller.group, permissions);
+    /// Refuses changes of what is read-only.
+    ///
+    /// # Errors
+    /// [`Refusal::ReadOnly`], or [`Refusal::Stale`] in a deleted subvolume.
+    pub fn check_writable(&self, subvolume: &Subvolume) -> Result<()> {
+        if subvolume.is_deleted() {
+            return Err(Refusal::Stale.into());
         }
-        if file_type == FileType::Directory {
-            permissions |= SET_GROUP_ID;
-        } else if permissions & (SET_GROUP_ID | 0o010) == SET_GROUP_ID | 0o010
-            && !caller.is_in_group(directory.group)
-            && !caller.has(Capabilities::FSETID)
-        {
-            permissions &= !SET_GROUP_ID;
+        if self.store.is_read_only() || subvolume.is_read_only() {
+            return Err(Refusal::ReadOnly.into());
         }
-        (directory.group, permissions)
+        Ok(())
     }
+
+    /// As [`check_writable`](Self::check_writable), for a change of a file's own data and attributes: an open
+    /// file outlives its subvolume.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn check_file_writable(&self, inode: &Inode) -> Result<()> {
+        let subvolume = inode.subvolume();
+        if subvolume.is_deleted() && inode.is_open() {
+            let is_read_only = self.store.is_read_only() || subvolume.is_read_only();
+            return if is_read_only { Err(Refusal::ReadOnly.into()) } else { Ok(()) };
+        }
+        self.check_writable(subvolume)
+    }
+
+    /// As [`changeable_item`](Self::changeable_item); of a placeholder, whose changes are taken and
+    /// forgotten, even in a subvolume that is read-only, as on Linux.
+    pub(crate) fn changeable_or_forgotten_item(&self, inode: &Inode) -> Result<InodeItem> {
+        if inode.is_placeholder() { Ok(inode.state().item) } else { self.changeable_item(inode) }
+    }
+
+    /// The item of an inode whose attributes are to be changed.
+    ///
+    /// # Errors
+    /// [`Refusal::NotPermitted`] for a placeholder, those of [`check_writable`](Self::check_writable), and
+    /// [`Refusal::NotFound`] where the inode is gone.
+    pub(crate) fn changeable_item(&self, inode: &Inode) -> Result<InodeItem> {
+        if inode.is_placeholder() {
+            return Err(Refusal::NotPermitted.into());
+        }
+        self.check_file_writable(inode)?;
+        let state = inode.state();
+        if state.deleted { Err(Refusal::NotFound.into()) } else { Ok(state.item) }
+    }
+
+    /// The permission bits that a file has and those that a change of its data leaves, if that or its
+    /// capabilities have to change.
+    pub(crate) fn privileges_to_drop(&self, caller: &Caller, inode: &Inode) -> Result<Option<(u32, u32)>> {
+        let permissions = inode.state().item.mode.permissions();
+        let kept = self.permissions_after_write(caller, inode).unwrap_or(permissions);
+        let drops_capability = self.has_capability_attribute(inode)?;
+        Ok((kept != permissions || drops_capability).then_some((permissions, kept)))
+    }
+
+    /// The permission bits that a change of its data leaves a file, if others than it has.
+    pub(crate) fn permissions_after_write(&self, caller: &Caller, inode: &Inode) -> Option<u32> {
+        if caller.has(Capabilities::FSETID) { None } else { self.permissions_without_set_id(caller, inode) }
+    }
+
+    /// What a change of owner leaves of a file's permission bits: no set-user-id, and set-group-id only where
+    /// the group can't execute the file and the caller is in it or may keep it (`setattr_should_drop_sgid`,
+    /// fs/attr.c).
+    pub(crate) fn without_set_id(&self, caller: &Caller, item: &InodeItem) -> u32 {
+        let permissions = item.mode.permissions() & !SET_USER_ID;
+        let may_keep = caller.is_in_group(self.shown_owner(item).1) || caller.has(Capabilities::FSETID);
+        if permissions & GROUP_EXECUTE == 0 && may_keep { permissions } else { permissions & !SET_GROUP_ID }
+    }
+
+    /// The permission bits that a change of owner by the caller would leave a file, if others than it has.
+    #[must_use]
+    pub fn permissions_without_set_id(&self, caller: &Caller, inode: &Inode) -> Option<u32> {
+        let item = inode.state().item;
+        let kept = self.without_set_id(caller, &item);
+        (!inode.is_directory() && kept != item.mode.permissions()).then_some(kept)
+    }
+
+    /// Whether a file has capabilities; that it has none is remembered, for this is asked at each write.
+    fn has_capability_attribute(&self, inode: &Inode) -> Result<bool> {
+        if inode.state().no_capability {
+            return Ok(false);
+        }
+        let found = attribute_items::of_inode(self.store.engine(), inode, CAPABILITY_NAME)?.is_some();
+        inode.state().no_capability = !found;
+        Ok(found)
+    }
+}
+
+/// The group and permissions of a new file: those of a set-group-id directory are inherited.
+pub(crate) fn inherited_group(
+    caller: &Caller,
+    directory: &InodeItem,
+    file_type: FileType,
+    mut permissions: u32,
+) -> (GroupId, u32) {
+    if directory.mode.0 & SET_GROUP_ID == 0 {
+        return (caller.group, permissions);
+    }
+    if file_type == FileType::Directory {
+        permissions |= SET_GROUP_ID;
+    } else if permissions & (SET_GROUP_ID | 0o010) == SET_GROUP_ID | 0o010
+        && !caller.is_in_group(directory.group)
+        && !caller.has(Capabilities::FSETID)
+    {
+        permissions &= !SET_GROUP_ID;
+    }
+    (directory.group, permissions)
 }
 
 /// What capabilities allow beyond modes.

@@ -4,19 +4,23 @@ use vlinder_base::sync::{Arc, RwLockWriteGuard};
 use vlinder_format::directory::{DirectoryEntryType, DirectoryIndex};
 use vlinder_format::inode::FileType;
 use vlinder_format::root_ref::RootReference;
-use vlinder_format::{Generation, Key, RootId};
-use vlinder_transaction::{ChangeKind, Handle};
-use vlinder_tree::Edit;
+use vlinder_format::{Generation, RootId};
+use vlinder_transaction::{ChangeKind, Handle, Reservation};
 
 use crate::changes::Changes;
-use crate::create::note_names_changed;
-use crate::create::{NewFile, Prepared};
-use crate::directory::{NameTarget, check_new_name};
+use crate::data::begin;
+use crate::directory::check_new_name;
+use crate::directory::index::{find_index, take_index};
+use crate::directory::target::NameTarget;
 use crate::ids::InodeId;
 use crate::inode::Inode;
+use crate::name_view::Names;
+use crate::new_file::{NewFile, Prepared, note_names_changed, prepare, remember};
+use crate::room::with_room;
+use crate::root_items::{RootChanges, apply_to_root_tree};
 use crate::stamp::Stamp;
-use crate::unlink::{Fate, LastName};
-use crate::{Access, Caller, Capabilities, Filesystem, FsError, OpenInode, Refusal, Result};
+use crate::unlink::{Fate, LastName, lose_name, meet_fate, plan_loss};
+use crate::{Access, Caller, Capabilities, FsError, OpenInode, Refusal, Result};
 
 /// Items that a rename may touch, a whiteout included.
 const ITEMS: u32 = 20;
@@ -38,13 +42,14 @@ pub enum RenameMode {
 }
 
 /// One side of a rename.
-struct Side<'a> {
+pub(crate) struct Side<'a> {
     directory: &'a Arc<Inode>,
     name: &'a [u8],
 }
 
 /// A rename as it is asked for.
-struct Rename<'a> {
+pub(crate) struct Rename<'a> {
+    names: Names<'a>,
     caller: &'a Caller,
     old: Side<'a>,
     new: Side<'a>,
@@ -64,7 +69,24 @@ struct Found {
     replaced: Option<NamedFile>,
 }
 
-impl Rename<'_> {
+impl<'a> Side<'a> {
+    pub(crate) fn new(directory: &'a Arc<Inode>, name: &'a [u8]) -> Self {
+        Self { directory, name }
+    }
+}
+
+impl<'a> Rename<'a> {
+    pub(crate) fn new(
+        names: Names<'a>,
+        caller: &'a Caller,
+        old: Side<'a>,
+        new: Side<'a>,
+        mode: RenameMode,
+        last: LastName,
+    ) -> Self {
+        Self { names, caller, old, new, mode, last }
+    }
+
     fn is_exchange(&self) -> bool {
         self.mode == RenameMode::Exchange
     }
@@ -93,51 +115,9 @@ impl Found {
     }
 }
 
-/// The root tree's items of subvolumes that change their place.
-type RootChanges = std::collections::BTreeMap<Key, Option<Vec<u8>>>;
-
-impl Filesystem {
-    /// Gives a file another name, or another place.
-    ///
-    /// # Errors
-    /// [`Refusal::NotFound`]; [`Refusal::Exists`]; [`Refusal::NotEmpty`], [`Refusal::IsADirectory`] and
-    /// [`Refusal::NotADirectory`] for what has the new name; [`Refusal::InvalidArgument`] for a directory
-    /// below itself; [`Refusal::CrossesSubvolumes`]; and those of permissions.
-    pub fn rename(
-        &self,
-        caller: &Caller,
-        from_directory: &Arc<Inode>,
-        from: &[u8],
-        to_directory: &Arc<Inode>,
-        to: &[u8],
-        mode: RenameMode,
-    ) -> Result<()> {
-        let (old, new) =
-            (Side { directory: from_directory, name: from }, Side { directory: to_directory, name: to });
-        self.rename_by(&Rename { caller, old, new, mode, last: LastName::Delete }).map(drop)
-    }
-
-    /// As [`rename`](Self::rename); what lost its last name is given open, as
-    /// [`unlink_and_hold`](Self::unlink_and_hold) gives it.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn rename_and_hold(
-        &self,
-        caller: &Caller,
-        from_directory: &Arc<Inode>,
-        from: &[u8],
-        to_directory: &Arc<Inode>,
-        to: &[u8],
-        mode: RenameMode,
-    ) -> Result<Option<OpenInode>> {
-        let (old, new) =
-            (Side { directory: from_directory, name: from }, Side { directory: to_directory, name: to });
-        self.rename_by(&Rename { caller, old, new, mode, last: LastName::Hold })
-    }
-
-    fn rename_by(&self, rename: &Rename<'_>) -> Result<Option<OpenInode>> {
-        let (old, new) = (&rename.old, &rename.new);
+impl Rename<'_> {
+    pub(crate) fn run(&self) -> Result<Option<OpenInode>> {
+        let (old, new) = (&self.old, &self.new);
         if !old.directory.is_directory() || !new.directory.is_directory() {
             return Err(Refusal::NotADirectory.into());
         }
@@ -151,14 +131,14 @@ impl Filesystem {
                 other => other?,
             }
         }
-        let _places = rename.crosses_subvolumes().then(|| self.shared().subvolume_places.lock());
-        let _rename = rename.crosses_directories().then(|| self.shared().rename.lock());
+        let _places = self.crosses_subvolumes().then(|| self.names.places().lock_subvolumes());
+        let _rename = self.crosses_directories().then(|| self.names.places().lock_rename());
         let loser = {
             let _directories = self.lock_directories(old.directory, new.directory)?;
-            self.with_room(|| self.rename_locked(rename))?
+            with_room(self.names.engine(), || self.run_locked())?
         };
         match loser {
-            Some((loser, fate)) => self.meet_fate(loser, fate),
+            Some((loser, fate)) => meet_fate(self.names.opener(), loser, fate),
             None => Ok(None),
         }
     }
@@ -191,85 +171,86 @@ impl Filesystem {
             if current.id() == ancestor {
                 return Ok(true);
             }
-            let parent = self.lookup_parent(&current)?;
+            let parent = self.names.tree().lookup_parent(&current)?;
             if parent == current.id() {
                 return Ok(false);
             }
-            current = self.inode(parent)?;
+            current = self.names.inodes().inode(parent)?;
         }
         Err(Refusal::SymbolicLinkLoop.into())
     }
 
     /// With both directories locked. Gives the file that lost a name, with its fate.
-    fn rename_locked(&self, rename: &Rename<'_>) -> Result<Option<(Arc<Inode>, Fate)>> {
-        let (old, new, mode) = (&rename.old, &rename.new, rename.mode);
-        self.access(rename.caller, old.directory, Access::EXECUTE)?;
-        self.access(rename.caller, new.directory, Access::EXECUTE)?;
-        let named =
-            |target: NameTarget| Ok::<_, FsError>(NamedFile { inode: self.inode(target.id)?, target });
-        let moved = named(self.find_target(old.directory, old.name)?.ok_or(Refusal::NotFound)?)?;
-        let replaced = match self.find_target(new.directory, new.name)? {
+    fn run_locked(&self) -> Result<Option<(Arc<Inode>, Fate)>> {
+        let (old, new, mode) = (&self.old, &self.new, self.mode);
+        self.names.rights().access(self.caller, old.directory, Access::EXECUTE)?;
+        self.names.rights().access(self.caller, new.directory, Access::EXECUTE)?;
+        let named = |target: NameTarget| {
+            Ok::<_, FsError>(NamedFile { inode: self.names.inodes().inode(target.id)?, target })
+        };
+        let moved = named(self.names.tree().find_target(old.directory, old.name)?.ok_or(Refusal::NotFound)?)?;
+        let replaced = match self.names.tree().find_target(new.directory, new.name)? {
             Some(_) if mode == RenameMode::NoReplace => return Err(Refusal::Exists.into()),
             Some(target) => Some(named(target)?),
-            None if rename.is_exchange() => return Err(Refusal::NotFound.into()),
+            None if self.is_exchange() => return Err(Refusal::NotFound.into()),
             None => None,
         };
         let found = Found { moved, replaced };
-        if mode == RenameMode::Whiteout && !rename.caller.has(Capabilities::MKNOD) {
+        if mode == RenameMode::Whiteout && !self.caller.has(Capabilities::MKNOD) {
             return Err(Refusal::NotPermitted.into());
         }
-        self.check_loops(rename, &found)?;
+        self.check_loops(&found)?;
         // Two names of one file: nothing is to be done, says POSIX.
         if found.replaced_inode().is_some_and(|inode| Arc::ptr_eq(inode, &found.moved.inode)) {
             return Ok(None);
         }
-        self.may_rename(rename, &found)?;
-        may_cross(rename, &found)?;
+        self.may_rename(&found)?;
+        may_cross(self, &found)?;
         let _files = found.lock();
         if let Some(inode) = found.replaced_inode()
-            && !rename.is_exchange()
+            && !self.is_exchange()
             && inode.is_directory()
             && inode.size() > 0
         {
             return Err(Refusal::NotEmpty.into());
         }
-        let mut handle = self.begin_for(ChangeKind::Names, ITEMS)?;
+        let mut handle = begin(self.names.store(), Reservation::items(ITEMS).of(ChangeKind::Names))?;
         match &found.replaced {
-            Some(other) if rename.is_exchange() => {
-                self.exchange(&mut handle, rename, &found.moved, other)?;
+            Some(other) if self.is_exchange() => {
+                self.exchange(&mut handle, &found.moved, other)?;
                 Ok(None)
             }
-            _ => self.replace(&mut handle, rename, &found),
+            _ => self.replace(&mut handle, &found),
         }
     }
 
-    fn check_loops(&self, rename: &Rename<'_>, found: &Found) -> Result<()> {
-        if !rename.crosses_directories() {
+    fn check_loops(&self, found: &Found) -> Result<()> {
+        if !self.crosses_directories() {
             return Ok(());
         }
         let moved = &found.moved.inode;
-        if moved.is_directory() && self.is_ancestor(moved.id(), rename.new.directory)? {
+        if moved.is_directory() && self.is_ancestor(moved.id(), self.new.directory)? {
             return Err(Refusal::InvalidArgument.into());
         }
         if let Some(replaced) = found.replaced_inode()
             && replaced.is_directory()
-            && self.is_ancestor(replaced.id(), rename.old.directory)?
+            && self.is_ancestor(replaced.id(), self.old.directory)?
         {
-            let refusal = if rename.is_exchange() { Refusal::InvalidArgument } else { Refusal::NotEmpty };
+            let refusal = if self.is_exchange() { Refusal::InvalidArgument } else { Refusal::NotEmpty };
             return Err(refusal.into());
         }
         Ok(())
     }
 
-    fn may_rename(&self, rename: &Rename<'_>, found: &Found) -> Result<()> {
-        let (caller, old, new) = (rename.caller, rename.old.directory, rename.new.directory);
+    fn may_rename(&self, found: &Found) -> Result<()> {
+        let (caller, old, new) = (self.caller, self.old.directory, self.new.directory);
         let moved = &found.moved.inode;
-        self.may_remove_name(caller, old, moved)?;
+        self.names.rights().may_remove_name(caller, old, moved)?;
         match found.replaced_inode() {
-            None => self.may_add_name(caller, new)?,
+            None => self.names.rights().may_add_name(caller, new)?,
             Some(replaced) => {
-                self.may_remove_name(caller, new, replaced)?;
-                if !rename.is_exchange() {
+                self.names.rights().may_remove_name(caller, new, replaced)?;
+                if !self.is_exchange() {
                     match (moved.is_directory(), replaced.is_directory()) {
                         (true, false) => return Err(Refusal::NotADirectory.into()),
                         (false, true) => return Err(Refusal::IsADirectory.into()),
@@ -278,51 +259,46 @@ impl Filesystem {
                 }
             }
         }
-        if rename.mode == RenameMode::Whiteout {
-            self.may_add_name(caller, old)?;
+        if self.mode == RenameMode::Whiteout {
+            self.names.rights().may_add_name(caller, old)?;
         }
         // A directory that moves gets another `..`, which is a change of it.
-        if rename.crosses_directories() {
-            let changed = [Some(moved), found.replaced_inode().filter(|_| rename.is_exchange())];
+        if self.crosses_directories() {
+            let changed = [Some(moved), found.replaced_inode().filter(|_| self.is_exchange())];
             for inode in changed.into_iter().flatten().filter(|inode| inode.is_directory()) {
-                self.access(caller, inode, Access::WRITE)?;
+                self.names.rights().access(caller, inode, Access::WRITE)?;
             }
         }
         Ok(())
     }
 
-    fn replace(
-        &self,
-        handle: &mut Handle<'_>,
-        rename: &Rename<'_>,
-        found: &Found,
-    ) -> Result<Option<(Arc<Inode>, Fate)>> {
-        let (old, new, moved) = (&rename.old, &rename.new, &found.moved);
+    fn replace(&self, handle: &mut Handle<'_>, found: &Found) -> Result<Option<(Arc<Inode>, Fate)>> {
+        let (old, new, moved) = (&self.old, &self.new, &found.moved);
         let generation = handle.generation();
-        let mut plan = RenamePlan::new(self, old, new);
+        let mut plan = RenamePlan::new(self.names, old, new);
         plan.take_name(old, &moved.target)?;
         let mut fate = Fate::Lives;
         if let Some(replaced) = &found.replaced {
-            fate = plan.lose_name(new, replaced, rename.last)?;
+            fate = plan.lose_name(new, replaced, self.last)?;
         }
         plan.give_name(new, &moved.target, &moved.inode, generation)?;
-        let whiteout = match rename.mode {
-            RenameMode::Whiteout => Some(plan.leave_whiteout(rename.caller, old, Stamp::of(handle))?),
+        let whiteout = match self.mode {
+            RenameMode::Whiteout => Some(plan.leave_whiteout(self.caller, old, Stamp::of(handle))?),
             _ => None,
         };
         let leaves_name = whiteout.is_some();
         self.charge_renamed(handle, &moved.inode)?;
         plan.apply(handle)?;
         if let Some(whiteout) = whiteout {
-            self.remember(old.directory, whiteout);
+            remember(self.names.inodes(), old.directory, whiteout);
         }
         // Of a placeholder nothing but the name was there.
         if let Some(inode) = found.replaced_inode().filter(|inode| !inode.is_placeholder()) {
-            self.lose_name(handle, inode, fate);
+            lose_name(self.names.inodes(), handle, inode, fate);
         }
         self.note_renamed(handle, &moved.inode);
         let used = |side: &Side<'_>, is_used: bool| if is_used { side.name.len() } else { 0 };
-        self.note_sides(
+        note_sides(
             handle,
             (old, used(old, leaves_name), old.name.len()),
             (new, new.name.len(), used(new, found.replaced.is_some())),
@@ -330,16 +306,10 @@ impl Filesystem {
         Ok(found.replaced_inode().map(|inode| (Arc::clone(inode), fate)))
     }
 
-    fn exchange(
-        &self,
-        handle: &mut Handle<'_>,
-        rename: &Rename<'_>,
-        moved: &NamedFile,
-        other: &NamedFile,
-    ) -> Result<()> {
-        let (old, new) = (&rename.old, &rename.new);
+    fn exchange(&self, handle: &mut Handle<'_>, moved: &NamedFile, other: &NamedFile) -> Result<()> {
+        let (old, new) = (&self.old, &self.new);
         let generation = handle.generation();
-        let mut plan = RenamePlan::new(self, old, new);
+        let mut plan = RenamePlan::new(self.names, old, new);
         plan.take_name(old, &moved.target)?;
         plan.take_name(new, &other.target)?;
         plan.give_name(new, &moved.target, &moved.inode, generation)?;
@@ -349,36 +319,35 @@ impl Filesystem {
         plan.apply(handle)?;
         self.note_renamed(handle, &moved.inode);
         self.note_renamed(handle, &other.inode);
-        self.note_sides(handle, (old, old.name.len(), old.name.len()), (new, new.name.len(), new.name.len()));
+        note_sides(handle, (old, old.name.len(), old.name.len()), (new, new.name.len(), new.name.len()));
         Ok(())
     }
 
     /// Before [`note_renamed`](Self::note_renamed) may follow.
     fn charge_renamed(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
-        if self.check_writable(inode.subvolume()).is_err() { Ok(()) } else { inode.charge_item(handle) }
+        if self.names.rights().check_writable(inode.subvolume()).is_err() {
+            Ok(())
+        } else {
+            inode.charge_item(handle)
+        }
     }
 
     fn note_renamed(&self, handle: &mut Handle<'_>, inode: &Inode) {
         // A read-only subvolume keeps its own inode as it is: only its name changes.
-        if self.check_writable(inode.subvolume()).is_err() {
+        if self.names.rights().check_writable(inode.subvolume()).is_err() {
             return;
         }
         let mut state = inode.state();
         state.note_change(Stamp::of(handle).time);
         inode.put(handle, &mut state);
     }
+}
 
-    fn note_sides(
-        &self,
-        handle: &mut Handle<'_>,
-        old: (&Side<'_>, usize, usize),
-        new: (&Side<'_>, usize, usize),
-    ) {
-        for (side, added, removed) in [old, new] {
-            let mut state = side.directory.state();
-            note_names_changed(&mut state, Stamp::of(handle), added, removed);
-            side.directory.put(handle, &mut state);
-        }
+fn note_sides(handle: &mut Handle<'_>, old: (&Side<'_>, usize, usize), new: (&Side<'_>, usize, usize)) {
+    for (side, added, removed) in [old, new] {
+        let mut state = side.directory.state();
+        note_names_changed(&mut state, Stamp::of(handle), added, removed);
+        side.directory.put(handle, &mut state);
     }
 }
 
@@ -403,7 +372,7 @@ fn may_cross(rename: &Rename<'_>, found: &Found) -> Result<()> {
 
 /// All changes of a rename: in one subvolume, or (a subvolume that moves) in two and the root tree.
 struct RenamePlan<'a> {
-    filesystem: &'a Filesystem,
+    names: Names<'a>,
     old_root: RootId,
     old: Changes<'a>,
     new: Option<Changes<'a>>,
@@ -411,13 +380,13 @@ struct RenamePlan<'a> {
 }
 
 impl<'a> RenamePlan<'a> {
-    fn new(filesystem: &'a Filesystem, old: &Side<'_>, new: &Side<'_>) -> Self {
+    fn new(names: Names<'a>, old: &Side<'_>, new: &Side<'_>) -> Self {
         let (from, to) = (old.directory.subvolume(), new.directory.subvolume());
         Self {
-            filesystem,
+            names,
             old_root: from.id(),
-            old: Changes::new(filesystem, from),
-            new: (from.id() != to.id()).then(|| Changes::new(filesystem, to)),
+            old: Changes::new(names.engine(), from),
+            new: (from.id() != to.id()).then(|| Changes::new(names.engine(), to)),
             roots: RootChanges::new(),
         }
     }
@@ -431,14 +400,13 @@ impl<'a> RenamePlan<'a> {
 
     /// Takes a name away from what a rename replaces.
     fn lose_name(&mut self, side: &Side<'_>, replaced: &NamedFile, last: LastName) -> Result<Fate> {
-        let filesystem = self.filesystem;
         if replaced.inode.is_placeholder() {
-            let index = filesystem.find_index(side.directory, side.name)?;
+            let index = find_index(self.names.engine(), side.directory, side.name)?;
             self.changes(side).remove_entry(side.directory.number(), side.name, index)?;
             return Ok(Fate::Gone);
         }
         self.take_name(side, &replaced.target)?;
-        filesystem.plan_loss(self.changes(side), &replaced.inode, last)
+        plan_loss(self.changes(side), &replaced.inode, last)
     }
 
     /// Takes away a name, with its reference.
@@ -446,7 +414,8 @@ impl<'a> RenamePlan<'a> {
         let directory = side.directory.id();
         let index = match target.subvolume() {
             Some(subvolume) => {
-                let place = self.filesystem.whole_place_of_subvolume(subvolume)?.ok_or(Refusal::NotFound)?;
+                let place =
+                    self.names.tree().whole_place_of_subvolume(subvolume)?.ok_or(Refusal::NotFound)?;
                 if place.directory != directory || place.name != side.name {
                     return Err(Refusal::NotEmpty.into());
                 }
@@ -468,7 +437,7 @@ impl<'a> RenamePlan<'a> {
         generation: Generation,
     ) -> Result<()> {
         let directory = side.directory.id();
-        let index: DirectoryIndex = self.filesystem.take_index(side.directory)?;
+        let index: DirectoryIndex = take_index(self.names.engine(), side.directory)?;
         let (location, entry_type) = match target.subvolume() {
             Some(subvolume) => {
                 let reference =
@@ -489,15 +458,13 @@ impl<'a> RenamePlan<'a> {
 
     fn leave_whiteout(&mut self, caller: &Caller, old: &Side<'_>, stamp: Stamp) -> Result<Prepared> {
         let new = NewFile::of(FileType::CharacterDevice, 0);
-        let prepared = self.filesystem.prepare(caller, old.directory, new, stamp)?;
-        let filesystem = self.filesystem;
-        filesystem.add_new(self.changes(old), old.directory, old.name, &prepared, b"", stamp.generation)?;
+        let prepared = prepare(self.names, caller, old.directory, new, stamp)?;
+        self.changes(old).add_new(old.directory, old.name, &prepared, b"", stamp.generation)?;
         Ok(prepared)
     }
 
     fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
-        let mut is_begun = false;
-        let filesystem = self.filesystem;
+        let (mut is_begun, engine) = (false, self.names.engine());
         if !self.roots.is_empty() {
             apply_to_root_tree(handle, &self.roots)?;
             is_begun = true;
@@ -506,7 +473,7 @@ impl<'a> RenamePlan<'a> {
             if let Err(error) = changes.apply(handle) {
                 if is_begun {
                     // One of several trees is changed already: what is in memory must not be committed.
-                    filesystem.engine().latch_read_only(&error);
+                    engine.latch_read_only(&error);
                 }
                 return Err(error);
             }
@@ -514,11 +481,4 @@ impl<'a> RenamePlan<'a> {
         }
         Ok(())
     }
-}
-
-/// Puts and removes items of the root tree, all or none.
-pub(crate) fn apply_to_root_tree(handle: &mut Handle<'_>, roots: &RootChanges) -> Result<()> {
-    let edits: Vec<Edit<'_>> =
-        roots.iter().map(|(key, data)| Edit::put_or_remove(*key, data.as_deref())).collect();
-    Ok(handle.edit_root_tree(&edits)?)
 }

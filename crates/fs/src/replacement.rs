@@ -3,12 +3,16 @@
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
 use vlinder_format::orphan;
-use vlinder_transaction::ChangeKind;
+use vlinder_transaction::{ChangeKind, Reservation};
 
 use crate::changes::Changes;
-use crate::create::Prepared;
+use crate::data::{begin, compression_property};
+use crate::file::with_two;
 use crate::inode::{Inode, new_item};
+use crate::new_file::{Prepared, remember};
 use crate::open::{OpenInode, OpenMode};
+use crate::privileges::kill_privileges;
+use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Caller, Filesystem, Refusal, Result, data};
 
@@ -36,16 +40,16 @@ impl Replacement {
     /// verified by fs-verity; [`Refusal::InvalidArgument`] for what is no regular file;
     /// [`Refusal::ReadOnly`]; [`Refusal::NoSpace`].
     pub fn begin(filesystem: &Filesystem, caller: &Caller, target: &Arc<Inode>) -> Result<Self> {
-        let item = filesystem.changeable_item(target)?;
+        let item = filesystem.rights().changeable_item(target)?;
         let mode = OpenMode { write: true, truncate: true, ..OpenMode::default() };
-        let target = filesystem.open_inode(caller, target, mode)?;
+        let target = filesystem.files().open(caller, target, mode)?;
         if target.inode().file_type() != FileType::Regular {
             return Err(Refusal::InvalidArgument.into());
         }
         if item.flags.has(InodeFlags::VERITY) {
             return Err(Refusal::NotPermitted.into());
         }
-        let content = filesystem.with_room(|| make_nameless(filesystem, caller, target.inode()))?;
+        let content = with_room(filesystem.engine(), || make_nameless(filesystem, caller, target.inode()))?;
         Ok(Self { filesystem: filesystem.clone(), target, content })
     }
 
@@ -64,11 +68,13 @@ impl Replacement {
     pub fn finish(self, caller: &Caller) -> Result<()> {
         let Self { filesystem, target, content } = self;
         let (source, target) = (content.inode(), target.inode());
-        filesystem.with_two(source, target, || {
-            filesystem.changeable_item(target)?;
-            filesystem.kill_privileges(caller, target)?;
+        with_two(source, target, || {
+            filesystem.rights().changeable_item(target)?;
+            kill_privileges(filesystem.store(), filesystem.rights(), caller, target)?;
             let _noting = filesystem.store().background().noting();
-            filesystem.with_room(|| data::replace_content(filesystem.store(), source.node(), target.node()))
+            with_room(filesystem.engine(), || {
+                data::replace_content(filesystem.store(), source.node(), target.node())
+            })
         })
     }
 }
@@ -76,9 +82,9 @@ impl Replacement {
 /// Makes a file without a name in the subvolume of another, with the flags and the compression that the other
 /// has.
 fn make_nameless(filesystem: &Filesystem, caller: &Caller, like: &Arc<Inode>) -> Result<OpenInode> {
-    let compression = filesystem.compression_property(like)?;
+    let compression = compression_property(filesystem.store(), like.node())?;
     let flags = InodeFlags(like.flags().0 & DATA_FLAGS.0);
-    let mut handle = filesystem.begin_for(ChangeKind::Names, ITEMS)?;
+    let mut handle = begin(filesystem.store(), Reservation::items(ITEMS).of(ChangeKind::Names))?;
     let stamp = Stamp::of(&handle);
     let template = InodeItem {
         user: caller.user,
@@ -94,16 +100,16 @@ fn make_nameless(filesystem: &Filesystem, caller: &Caller, like: &Arc<Inode>) ->
         default_acl: None,
         compression,
     };
-    let mut changes = Changes::new(filesystem, like.subvolume());
+    let mut changes = Changes::new(filesystem.engine(), like.subvolume());
     changes.add_inode(&prepared, b"", stamp.generation)?;
     changes.insert_pending(orphan::key(prepared.number), Vec::new());
     changes.apply(&mut handle)?;
-    let inode = filesystem.remember(like, prepared);
+    let inode = remember(filesystem.inodes(), like, prepared);
     {
         let mut state = inode.state();
         state.orphan = true;
         state.opens += 1;
     }
     drop(handle);
-    Ok(OpenInode::adopt(filesystem, inode))
+    Ok(filesystem.opener().adopt(inode))
 }

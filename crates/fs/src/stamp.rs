@@ -2,7 +2,7 @@
 
 use vlinder_format::Generation;
 use vlinder_format::inode::Timestamp;
-use vlinder_transaction::Handle;
+use vlinder_transaction::{Engine, Handle};
 
 /// The transaction and the time of all changes of one handle. Times of one change are equal, so no order of
 /// them can be told.
@@ -16,4 +16,16 @@ impl Stamp {
     pub(crate) fn of(handle: &Handle<'_>) -> Self {
         Self { generation: handle.generation(), time: handle.time() }
     }
+}
+
+/// The time of day.
+pub(crate) fn now(engine: &Engine) -> Timestamp {
+    let now = engine.clock().now();
+    Timestamp { seconds: now.seconds, nanoseconds: now.nanoseconds }
+}
+
+/// As [`now`], but of the kernel's last tick: at most ten milliseconds earlier, and without a system call.
+pub(crate) fn recently(engine: &Engine) -> Timestamp {
+    let recently = engine.clock().recently();
+    Timestamp { seconds: recently.seconds, nanoseconds: recently.nanoseconds }
 }

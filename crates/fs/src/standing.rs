@@ -42,9 +42,9 @@ impl<'a> Standing<'a> {
     /// # Errors
     /// What the commit met.
     pub fn free_pinned(self, least_bytes: u64) -> Result<()> {
-        let pinned_bytes = self.0.bytes_freed_by_commit().unwrap_or(0);
-        if pinned_bytes >= least_bytes && self.0.room_for_writers() < pinned_bytes {
-            self.0.commit()?;
+        let pinned_bytes = self.0.maintenance().bytes_freed_by_commit().unwrap_or(0);
+        if pinned_bytes >= least_bytes && self.0.maintenance().room_for_writers() < pinned_bytes {
+            self.0.maintenance().commit()?;
         }
         Ok(())
     }

@@ -2,10 +2,10 @@
 
 use vlinder_format::Uuid;
 use vlinder_format::chunk::{BlockGroupFlags, STRIPE_LENGTH};
-use vlinder_transaction::{DeviceReport, KindReport, SpaceReport};
+use vlinder_transaction::{DeviceReport, Engine, KindReport, SpaceReport};
 
+use crate::Result;
 use crate::directory::LONGEST;
-use crate::{Filesystem, Result};
 
 /// What statfs(2) shows. Sizes are as of file data: where data have two copies, half of what the devices
 /// hold.
@@ -27,22 +27,22 @@ pub struct Statistics {
     pub uuid: Uuid,
 }
 
-impl Filesystem {
+impl Statistics {
     /// How full the file system is. Inodes are not counted: there is no bound to them but space.
     ///
     /// # Errors
     /// What reading the chunks and their groups met: a file system that is only read learns how full it is
     /// with the first call.
-    pub fn statistics(&self) -> Result<Statistics> {
-        let report = self.engine().space()?;
-        let superblock = self.engine().superblock();
-        let block = u64::from(self.sector_size());
+    pub(crate) fn of(engine: &Engine) -> Result<Self> {
+        let report = engine.space()?;
+        let superblock = engine.superblock();
+        let block = u64::from(engine.sector_size());
         let fullness = Fullness::of(&report);
         let blocks = superblock.total_bytes / fullness.factor / block;
         let used = fullness.used_bytes / fullness.factor / block;
         let free = blocks.saturating_sub(used);
-        Ok(Statistics {
-            block_size: self.sector_size(),
+        Ok(Self {
+            block_size: engine.sector_size(),
             blocks,
             free_blocks: free.saturating_sub(report.linux_reserve_bytes / block),
             available_blocks: fullness.available_bytes / block,

@@ -31,10 +31,10 @@ fn holds_within(most: Duration, condition: impl Fn() -> bool) -> bool {
 
 fn write(filesystem: &Filesystem, bytes: usize) -> Arc<Inode> {
     let root = filesystem.root().unwrap();
-    let file = filesystem.create_file(&root_user(), &root, b"file", 0o644).unwrap();
+    let file = filesystem.names().create_file(&root_user(), &root, b"file", 0o644).unwrap();
     for offset in (0..bytes).step_by(1 << 16) {
         let part = vec![offset as u8; (bytes - offset).min(1 << 16)];
-        filesystem.write_at(&root_user(), &file, offset as u64, Cow::Owned(part)).unwrap();
+        filesystem.files().write_at(&root_user(), &file, offset as u64, Cow::Owned(part)).unwrap();
     }
     file
 }
@@ -45,7 +45,7 @@ fn size_on_disk(image: &Path, scratch: &Scratch) -> Option<u64> {
     std::fs::copy(image, &copy).unwrap();
     let filesystem = Filesystem::open(&[&copy], OpenOptions::read_only()).unwrap();
     let root = filesystem.root().unwrap();
-    let found = filesystem.lookup(&root_user(), &root, b"file").ok()?;
+    let found = filesystem.names().lookup(&root_user(), &root, b"file").ok()?;
     Some(found.size())
 }
 
@@ -95,7 +95,7 @@ fn changes_are_committed_once_they_have_stopped_and_not_again() {
     let (before, pause) = (generation(), Duration::from_millis(400));
     for number in 0..20 {
         let name = format!("directory{number}");
-        filesystem.create_directory(&caller, &root, name.as_bytes(), 0o755).unwrap();
+        filesystem.names().create_directory(&caller, &root, name.as_bytes(), 0o755).unwrap();
         clock.advance(pause);
         assert!(!holds_within(Duration::from_millis(30), || generation() > before), "changes go on");
     }
@@ -113,22 +113,24 @@ fn changes_are_committed_once_they_have_stopped_and_not_again() {
     }
     // Each kind of change of a file's data, alone, as a mount makes it whose kernel keeps the times.
     let open = WriteOrigin::OpenFile { times: ContentTimes::Stay };
-    let copy = filesystem.create_file(&caller, &root, b"copy", 0o644).unwrap();
+    let copy = filesystem.names().create_file(&caller, &root, b"copy", 0o644).unwrap();
     filesystem.sync().unwrap();
     let changes: [(&str, &dyn Fn()); 5] = [
         ("a hole", &|| {
-            filesystem.allocate_file(&caller, &file, Allocate::PunchHole, 0, 65536, open).unwrap();
+            filesystem.files().allocate_file(&caller, &file, Allocate::PunchHole, 0, 65536, open).unwrap();
         }),
         ("space", &|| {
             let reserve = Allocate::Reserve { keep_size: true };
-            filesystem.allocate_file(&caller, &file, reserve, 1 << 20, 65536, open).unwrap();
+            filesystem.files().allocate_file(&caller, &file, reserve, 1 << 20, 65536, open).unwrap();
         }),
         ("a copy", &|| {
-            filesystem.copy_file_range(&caller, (&file, 65536), (&copy, 0), 65536, open).unwrap();
+            filesystem.files().copy_file_range(&caller, (&file, 65536), (&copy, 0), 65536, open).unwrap();
         }),
-        ("a clone", &|| filesystem.clone_range(&caller, (&file, 131_072), (&copy, 65536), 65536).unwrap()),
+        ("a clone", &|| {
+            filesystem.files().clone_range(&caller, (&file, 131_072), (&copy, 65536), 65536).unwrap()
+        }),
         ("a direct write", &|| {
-            filesystem.write_file_direct(&caller, &file, &[(131_072, &[7; 4096])], open).unwrap();
+            filesystem.files().write_file_direct(&caller, &file, &[(131_072, &[7; 4096])], open).unwrap();
         }),
     ];
     for (what, change) in changes {
@@ -175,10 +177,10 @@ fn a_deleted_subvolume_that_cannot_be_freed_keeps_no_commit_away() {
     };
     let filesystem = open();
     let root = filesystem.root().unwrap();
-    let subvolume = filesystem.create_subvolume(&caller, &root, b"subvolume").unwrap();
+    let subvolume = filesystem.subvolumes().create(&caller, &root, b"subvolume").unwrap();
     let kept = filesystem.inode(subvolume).unwrap();
     filesystem.sync().unwrap();
-    filesystem.delete_subvolume(&caller, &root, b"subvolume").unwrap();
+    filesystem.subvolumes().delete(&caller, &root, b"subvolume").unwrap();
     filesystem.sync().unwrap();
     drop(root);
     drop(filesystem);
@@ -231,10 +233,10 @@ fn what_is_left_alone_is_committed_and_a_deleted_subvolume_beside_it_is_freed() 
     let filesystem = Filesystem::open(&[&image], options).unwrap();
     let (root, caller) = (filesystem.root().unwrap(), root_user());
     for number in 0..2_000 {
-        filesystem.create_file(&caller, &root, format!("{number}").as_bytes(), 0o644).unwrap();
+        filesystem.names().create_file(&caller, &root, format!("{number}").as_bytes(), 0o644).unwrap();
     }
-    filesystem.snapshot(&caller, root.id().root, &root, b"snapshot", false).unwrap();
-    filesystem.delete_subvolume(&caller, &root, b"snapshot").unwrap();
+    filesystem.subvolumes().snapshot(&caller, root.id().root, &root, b"snapshot", false).unwrap();
+    filesystem.subvolumes().delete(&caller, &root, b"snapshot").unwrap();
     let file = write(&filesystem, 300_000);
     // Looks at half the time of an idle commit, and again.
     let moved_on = || {

@@ -109,11 +109,17 @@ impl Run {
             3 => self.change(number, sectors, value, || file.write_direct(&[(offset, &bytes)]).unwrap()),
             4 => self.change(number, sectors, 0, || {
                 let hole = Allocate::PunchHole;
-                filesystem.allocate_file(&caller, file.inode(), hole, offset, length, origin).unwrap();
+                filesystem
+                    .files()
+                    .allocate_file(&caller, file.inode(), hole, offset, length, origin)
+                    .unwrap();
             }),
             5 => {
                 let reserve = Allocate::Reserve { keep_size: true };
-                filesystem.allocate_file(&caller, file.inode(), reserve, offset, length, origin).unwrap();
+                filesystem
+                    .files()
+                    .allocate_file(&caller, file.inode(), reserve, offset, length, origin)
+                    .unwrap();
             }
             6 => self.change(number, start..SECTORS, 0, || {
                 file.set_len(offset).unwrap();

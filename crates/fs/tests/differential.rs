@@ -164,7 +164,14 @@ impl Pair {
         let theirs = rustix::fs::renameat_with(CWD, self.host(&from), CWD, self.host(&to), flags);
         let result = self.parent(&from).and_then(|(from_directory, from_name)| {
             let (to_directory, to_name) = self.parent(&to)?;
-            self.filesystem().rename(&root_user(), &from_directory, &from_name, &to_directory, &to_name, mode)
+            self.filesystem().names().rename(
+                &root_user(),
+                &from_directory,
+                &from_name,
+                &to_directory,
+                &to_name,
+                mode,
+            )
         });
         (name, format!("{from} {to}"), theirs, ours(result))
     }
@@ -183,8 +190,8 @@ impl Pair {
                 return Err(vlinder_fs::Refusal::NoSuchOffset.into());
             }
             let mode = vlinder_fs::OpenMode { write: true, ..Default::default() };
-            let open = self.filesystem().open_inode(&root_user(), &inode, mode)?;
-            self.filesystem().write_at(&root_user(), open.inode(), offset, data.into())
+            let open = self.filesystem().files().open(&root_user(), &inode, mode)?;
+            self.filesystem().files().write_at(&root_user(), open.inode(), offset, data.into())
         });
         ("write", path, theirs, ours(result))
     }
@@ -204,7 +211,7 @@ impl Pair {
             if inode.file_type() == FileType::CharacterDevice {
                 return Err(vlinder_fs::Refusal::NoSuchOffset.into());
             }
-            self.filesystem().set_attributes(&root_user(), &inode, &changes)
+            self.filesystem().attributes().set(&root_user(), &inode, &changes)
         });
         ("truncate", path, theirs, ours(result))
     }
@@ -219,7 +226,13 @@ impl Pair {
         };
         let theirs = rustix::fs::lsetxattr(self.host(&path), &name, &value, flags);
         let result = self.files.resolve_link(Path::new(&path)).and_then(|inode| {
-            self.filesystem().set_extended_attribute(&root_user(), &inode, name.as_bytes(), &value, mode)
+            self.filesystem().attributes().set_extended_attribute(
+                &root_user(),
+                &inode,
+                name.as_bytes(),
+                &value,
+                mode,
+            )
         });
         ("setxattr", format!("{path} {name}"), theirs, ours(result))
     }
@@ -228,7 +241,7 @@ impl Pair {
         let (path, name) = (self.existing(), format!("user.x{}", self.below(3)));
         let theirs = rustix::fs::lremovexattr(self.host(&path), &name);
         let result = self.files.resolve_link(Path::new(&path)).and_then(|inode| {
-            self.filesystem().remove_extended_attribute(&root_user(), &inode, name.as_bytes())
+            self.filesystem().attributes().remove_extended_attribute(&root_user(), &inode, name.as_bytes())
         });
         ("removexattr", format!("{path} {name}"), theirs, ours(result))
     }
@@ -259,7 +272,7 @@ impl Pair {
                 return Err(vlinder_fs::Refusal::NoSuchOffset.into());
             }
             let mode = vlinder_fs::OpenMode { read: true, ..Default::default() };
-            self.filesystem().open_inode(&root_user(), &inode, mode)
+            self.filesystem().files().open(&root_user(), &inode, mode)
         });
         let (their_errno, our_errno) =
             (theirs.as_ref().err().copied(), result.as_ref().err().map(|error| error.errno()));

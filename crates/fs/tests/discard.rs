@@ -23,18 +23,18 @@ const SIZE: u64 = 48 << 20;
 fn life_of_a_file(image: &Path, options: &str) -> [u64; 4] {
     let filesystem = Filesystem::open(&[image], OpenOptions::parse(options).unwrap()).unwrap();
     let (root, caller) = (filesystem.root().unwrap(), root_user());
-    let kept = filesystem.create_file(&caller, &root, b"kept", 0o644).unwrap();
-    filesystem.write_at(&caller, &kept, 0, Cow::Owned(vec![7; 5 << 20])).unwrap();
+    let kept = filesystem.names().create_file(&caller, &root, b"kept", 0o644).unwrap();
+    filesystem.files().write_at(&caller, &kept, 0, Cow::Owned(vec![7; 5 << 20])).unwrap();
     filesystem.sync().unwrap();
     let before = host_bytes(image);
-    let file = filesystem.create_file(&caller, &root, b"file", 0o644).unwrap();
+    let file = filesystem.names().create_file(&caller, &root, b"file", 0o644).unwrap();
     for offset in (0..SIZE).step_by(1 << 20) {
-        filesystem.write_at(&caller, &file, offset, Cow::Owned(vec![5; 1 << 20])).unwrap();
+        filesystem.files().write_at(&caller, &file, offset, Cow::Owned(vec![5; 1 << 20])).unwrap();
     }
     drop(file);
     filesystem.sync().unwrap();
     let full = host_bytes(image);
-    filesystem.unlink(&caller, &root, b"file").unwrap();
+    filesystem.names().unlink(&caller, &root, b"file").unwrap();
     let unlinked = host_bytes(image);
     filesystem.sync().unwrap();
     let freed = host_bytes(image);

@@ -27,21 +27,25 @@ fn ordinary() -> Caller {
 /// A file with data, of long ago, with set-id bits and a capability.
 fn privileged(filesystem: &Filesystem, name: &str) -> Arc<Inode> {
     let caller = root_user();
-    let file = filesystem.create_file(&caller, &filesystem.root().unwrap(), name.as_bytes(), 0o666).unwrap();
-    filesystem.write_at(&caller, &file, 0, Cow::Borrowed(&[1; 9000])).unwrap();
-    filesystem.set_extended_attribute(&caller, &file, CAPABILITY, &[1; 20], AttributeMode::Either).unwrap();
+    let file =
+        filesystem.names().create_file(&caller, &filesystem.root().unwrap(), name.as_bytes(), 0o666).unwrap();
+    filesystem.files().write_at(&caller, &file, 0, Cow::Borrowed(&[1; 9000])).unwrap();
+    filesystem
+        .attributes()
+        .set_extended_attribute(&caller, &file, CAPABILITY, &[1; 20], AttributeMode::Either)
+        .unwrap();
     let changes = SetAttributes {
         permissions: Some(0o6755),
         modification_time: Some(SetTime::At(LONG_AGO)),
         change_time: Some(LONG_AGO),
         ..SetAttributes::default()
     };
-    filesystem.set_attributes(&caller, &file, &changes).unwrap();
+    filesystem.attributes().set(&caller, &file, &changes).unwrap();
     file
 }
 
 fn has_capability(filesystem: &Filesystem, file: &Arc<Inode>) -> bool {
-    match filesystem.extended_attribute(&root_user(), file, CAPABILITY) {
+    match filesystem.attributes().extended_attribute(&root_user(), file, CAPABILITY) {
         Ok(value) => value == [1; 20],
         Err(error) => {
             assert_eq!(error.refusal(), Some(Refusal::NoAttribute));
@@ -53,7 +57,7 @@ fn has_capability(filesystem: &Filesystem, file: &Arc<Inode>) -> bool {
 /// The permissions, whether there is a capability, and whether the times moved (that of the inode does with
 /// its privileges, too).
 fn seen(filesystem: &Filesystem, file: &Arc<Inode>) -> (u32, bool, bool) {
-    let attributes = filesystem.attributes(file);
+    let attributes = filesystem.attributes().of(file);
     let moved = attributes.modification_time != LONG_AGO;
     assert!(!moved || attributes.change_time != LONG_AGO, "both times move");
     (attributes.mode.permissions(), has_capability(filesystem, file), moved)
@@ -70,13 +74,13 @@ fn privileges_go_and_times_move_with_every_kind_of_change() {
     let filesystem = open(&image(&scratch, 256, &[]));
     let source = privileged(&filesystem, "source");
     let write = |caller: &Caller, file: &Arc<Inode>, origin| {
-        filesystem.write_file(caller, file, 10, Cow::Borrowed(b"changed"), origin).unwrap()
+        filesystem.files().write_file(caller, file, 10, Cow::Borrowed(b"changed"), origin).unwrap()
     };
     let allocate = |caller: &Caller, file: &Arc<Inode>, origin| {
-        filesystem.allocate_file(caller, file, Allocate::PunchHole, 0, 7, origin).unwrap()
+        filesystem.files().allocate_file(caller, file, Allocate::PunchHole, 0, 7, origin).unwrap()
     };
     let copy = |caller: &Caller, file: &Arc<Inode>, origin| {
-        filesystem.copy_file_range(caller, (&source, 0), (file, 100), 7, origin).unwrap()
+        filesystem.files().copy_file_range(caller, (&source, 0), (file, 100), 7, origin).unwrap()
     };
     type Change<'a> = &'a dyn Fn(&Caller, &Arc<Inode>, WriteOrigin) -> FileChange;
     let changes: [(&str, Change<'_>); 3] = [("write", &write), ("allocate", &allocate), ("copy", &copy)];
@@ -100,8 +104,10 @@ fn privileges_go_and_times_move_with_every_kind_of_change() {
         }
     }
     let untouched = privileged(&filesystem, "untouched");
-    let nothing =
-        filesystem.write_file(&ordinary(), &untouched, 0, Cow::Borrowed(b""), WriteOrigin::Caller).unwrap();
+    let nothing = filesystem
+        .files()
+        .write_file(&ordinary(), &untouched, 0, Cow::Borrowed(b""), WriteOrigin::Caller)
+        .unwrap();
     assert_eq!((nothing, seen(&filesystem, &untouched)), (FileChange::default(), (0o6755, true, false)));
     filesystem.close().unwrap();
 }
@@ -118,13 +124,13 @@ fn set_group_id_without_execution_stays_for_members_of_the_group_alone() {
     let member = Caller { groups: vec![GroupId(7)], ..ordinary() };
     let capable = Caller { capabilities: keeper, ..ordinary() };
     let owner = Caller { capabilities: Capabilities::CHOWN, ..ordinary() };
-    let file = filesystem.create_file(&root, &filesystem.root().unwrap(), b"file", 0o666).unwrap();
-    filesystem.set_attributes(&root, &file, &group).unwrap();
+    let file = filesystem.names().create_file(&root, &filesystem.root().unwrap(), b"file", 0o666).unwrap();
+    filesystem.attributes().set(&root, &file, &group).unwrap();
     let left = |permissions, change: &dyn Fn()| {
         let set = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
-        filesystem.set_attributes(&root, &file, &set).unwrap();
+        filesystem.attributes().set(&root, &file, &set).unwrap();
         change();
-        filesystem.attributes(&file).mode.permissions()
+        filesystem.attributes().of(&file).mode.permissions()
     };
     let cases = [
         (&root, 0o6666, 0o2666),
@@ -135,13 +141,13 @@ fn set_group_id_without_execution_stays_for_members_of_the_group_alone() {
     for (caller, after_write, after_chown) in cases {
         let write = || {
             let bytes = Cow::Borrowed(&b"x"[..]);
-            filesystem.write_file(caller, &file, 0, bytes, OPEN_FILE).map(drop).unwrap();
+            filesystem.files().write_file(caller, &file, 0, bytes, OPEN_FILE).map(drop).unwrap();
         };
         assert_eq!(left(0o6666, &write), after_write, "{caller:?}");
         let may_chown =
             Caller { capabilities: caller.capabilities.with(owner.capabilities), ..caller.clone() };
         let chown = || {
-            filesystem.set_attributes(&may_chown, &file, &group).map(drop).unwrap();
+            filesystem.attributes().set(&may_chown, &file, &group).map(drop).unwrap();
         };
         assert_eq!(left(0o6666, &chown), after_chown, "{caller:?}");
         // With execution nobody keeps it.
@@ -149,7 +155,7 @@ fn set_group_id_without_execution_stays_for_members_of_the_group_alone() {
     }
     let kept = SetAttributes { keeps_set_id: true, ..group };
     let chown = || {
-        filesystem.set_attributes(&root, &file, &kept).map(drop).unwrap();
+        filesystem.attributes().set(&root, &file, &kept).map(drop).unwrap();
     };
     assert_eq!(left(0o6755, &chown), 0o6755, "the kernel has seen to it");
     filesystem.close().unwrap();
@@ -165,11 +171,14 @@ fn what_may_not_change_refuses_and_keeps_its_privileges() {
     let frozen = privileged(&filesystem, "frozen");
     let source = privileged(&filesystem, "source");
     let growing = privileged(&filesystem, "growing");
-    filesystem.set_flags(&caller, &growing, InodeFlags::APPEND).unwrap();
-    let write =
-        |file, offset, origin| filesystem.write_file(&ordinary(), file, offset, Cow::Borrowed(b"x"), origin);
-    let allocate = |file, what, origin| filesystem.allocate_file(&ordinary(), file, what, 0, 9, origin);
-    let copy = |file, origin| filesystem.copy_file_range(&ordinary(), (&source, 0), (file, 9000), 9, origin);
+    filesystem.attributes().set_flags(&caller, &growing, InodeFlags::APPEND).unwrap();
+    let write = |file, offset, origin| {
+        filesystem.files().write_file(&ordinary(), file, offset, Cow::Borrowed(b"x"), origin)
+    };
+    let allocate =
+        |file, what, origin| filesystem.files().allocate_file(&ordinary(), file, what, 0, 9, origin);
+    let copy =
+        |file, origin| filesystem.files().copy_file_range(&ordinary(), (&source, 0), (file, 9000), 9, origin);
 
     assert_eq!(refused(write(&growing, 0, WriteOrigin::Caller)), Refusal::NotPermitted);
     assert_eq!(refused(allocate(&growing, Allocate::PunchHole, OPEN_FILE)), Refusal::NotPermitted);
@@ -179,7 +188,7 @@ fn what_may_not_change_refuses_and_keeps_its_privileges() {
     write(&growing, 0, OPEN_FILE).unwrap();
     allocate(&growing, Allocate::Reserve { keep_size: true }, OPEN_FILE).unwrap();
 
-    filesystem.set_flags(&caller, &frozen, InodeFlags::IMMUTABLE).unwrap();
+    filesystem.attributes().set_flags(&caller, &frozen, InodeFlags::IMMUTABLE).unwrap();
     assert_eq!(refused(write(&frozen, 9000, WriteOrigin::Caller)), Refusal::NotPermitted);
     let reserve = Allocate::Reserve { keep_size: true };
     assert_eq!(refused(allocate(&frozen, reserve, OPEN_FILE)), Refusal::NotPermitted);
@@ -188,10 +197,10 @@ fn what_may_not_change_refuses_and_keeps_its_privileges() {
     assert_eq!(seen(&filesystem, &frozen).0, 0o6755);
     write(&frozen, 9000, WriteOrigin::WriteBack).unwrap();
 
-    let id = filesystem.create_subvolume(&caller, &root, b"read-only").unwrap();
+    let id = filesystem.subvolumes().create(&caller, &root, b"read-only").unwrap();
     let subvolume = filesystem.inode(id).unwrap();
-    let file = filesystem.create_file(&caller, &subvolume, b"file", 0o666).unwrap();
-    filesystem.set_subvolume_read_only(&caller, id.root, true, false).unwrap();
+    let file = filesystem.names().create_file(&caller, &subvolume, b"file", 0o666).unwrap();
+    filesystem.subvolumes().set_read_only(&caller, id.root, true, false).unwrap();
     for origin in [WriteOrigin::Caller, OPEN_FILE, KEEPS_TIMES, WriteOrigin::WriteBack] {
         assert_eq!(refused(write(&file, 0, origin)), Refusal::ReadOnly);
         assert_eq!(refused(allocate(&file, reserve, origin)), Refusal::ReadOnly);

@@ -31,7 +31,7 @@ fn make_image(scratch: &Scratch, size: u64) -> PathBuf {
 
 fn create(filesystem: &Filesystem, name: &str) -> Arc<Inode> {
     let root = filesystem.root().unwrap();
-    filesystem.create_file(&Caller::superuser(), &root, name.as_bytes(), 0o644).unwrap()
+    filesystem.names().create_file(&Caller::superuser(), &root, name.as_bytes(), 0o644).unwrap()
 }
 
 fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -48,7 +48,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
 
 fn read_all(filesystem: &Filesystem, inode: &Arc<Inode>) -> Vec<u8> {
     let mut bytes = vec![0; inode.size() as usize];
-    let count = filesystem.read_at(inode, &OpenCache::new(), 0, &mut bytes).unwrap();
+    let count = filesystem.files().read_at(inode, &OpenCache::new(), 0, &mut bytes).unwrap();
     assert_eq!(count, bytes.len());
     bytes
 }
@@ -68,7 +68,7 @@ fn a_full_file_system_refuses_the_write_and_keeps_all_that_it_accepted() {
             let mut length = 0;
             for part in 0..16_u64 {
                 let bytes = noise(number * 100 + part, 1 << 20);
-                match filesystem.write_at(&caller, &inode, part << 20, Cow::Owned(bytes)) {
+                match filesystem.files().write_at(&caller, &inode, part << 20, Cow::Owned(bytes)) {
                     Ok(()) => length += 1 << 20,
                     Err(error) => {
                         assert_eq!(error.refusal(), Some(Refusal::NoSpace), "{error}");
@@ -94,7 +94,7 @@ fn a_full_file_system_refuses_the_write_and_keeps_all_that_it_accepted() {
         }
         let root = filesystem.root().unwrap();
         for (number, ..) in files {
-            filesystem.unlink(&caller, &root, format!("file-{number}").as_bytes()).unwrap();
+            filesystem.names().unlink(&caller, &root, format!("file-{number}").as_bytes()).unwrap();
         }
         filesystem.sync().unwrap();
         btrfs_check_data(&image).unwrap();
@@ -110,6 +110,7 @@ fn preallocated_space_can_be_written_when_nothing_else_is_left() {
     let caller = Caller::superuser();
     let reserved = create(&filesystem, "reserved");
     filesystem
+        .files()
         .allocate_file(
             &caller,
             &reserved,
@@ -121,12 +122,12 @@ fn preallocated_space_can_be_written_when_nothing_else_is_left() {
         .unwrap();
     let filler = create(&filesystem, "filler");
     let mut at = 0;
-    while filesystem.write_at(&caller, &filler, at, Cow::Owned(noise(at, 1 << 20))).is_ok() {
+    while filesystem.files().write_at(&caller, &filler, at, Cow::Owned(noise(at, 1 << 20))).is_ok() {
         at += 1 << 20;
     }
     let bytes = noise(7, 20 << 20);
     for (part, bytes) in bytes.chunks(1 << 20).enumerate() {
-        filesystem.write_at(&caller, &reserved, (part as u64) << 20, Cow::Borrowed(bytes)).unwrap();
+        filesystem.files().write_at(&caller, &reserved, (part as u64) << 20, Cow::Borrowed(bytes)).unwrap();
     }
     filesystem.sync().unwrap();
     btrfs_check_data(&image).unwrap();
@@ -150,7 +151,7 @@ fn data_that_a_device_refused_stay_until_a_later_flush_stores_them() {
     let inode = create(&filesystem, "file");
     filesystem.sync().unwrap();
     let bytes = noise(3, 5 << 20);
-    filesystem.write_at(&caller, &inode, 0, Cow::Borrowed(&bytes)).unwrap();
+    filesystem.files().write_at(&caller, &inode, 0, Cow::Borrowed(&bytes)).unwrap();
     device.fail_at(Some(Operation::Write), 0, Repeat::Once, DeviceErrorKind::Io { errno: 5 });
     let error = vlinder_fs::data::flush(&filesystem, &inode).unwrap_err();
     assert_eq!(error.errno(), rustix::io::Errno::IO);
@@ -184,10 +185,13 @@ fn many_threads_write_read_and_flush_at_once() {
                     // Each has its own part of the shared file, at no sector border.
                     let at = (number * 60 + round) * 50_000 + 7;
                     let bytes = noise(at, 50_000);
-                    filesystem.write_at(&caller, &shared, at, Cow::Borrowed(&bytes)).unwrap();
-                    filesystem.write_at(&caller, &own, round * 9000, Cow::Owned(noise(round, 9000))).unwrap();
+                    filesystem.files().write_at(&caller, &shared, at, Cow::Borrowed(&bytes)).unwrap();
+                    filesystem
+                        .files()
+                        .write_at(&caller, &own, round * 9000, Cow::Owned(noise(round, 9000)))
+                        .unwrap();
                     let mut found = vec![0; 50_000];
-                    filesystem.read_at(&shared, &OpenCache::new(), at, &mut found).unwrap();
+                    filesystem.files().read_at(&shared, &OpenCache::new(), at, &mut found).unwrap();
                     assert!(found == bytes, "thread {number} round {round}");
                     match round % 20 {
                         7 => vlinder_fs::data::flush(&filesystem, &shared).unwrap(),
@@ -204,7 +208,7 @@ fn many_threads_write_read_and_flush_at_once() {
     }
     for part in 0..360_u64 {
         let mut found = vec![0; 50_000];
-        filesystem.read_at(&shared, &OpenCache::new(), part * 50_000 + 7, &mut found).unwrap();
+        filesystem.files().read_at(&shared, &OpenCache::new(), part * 50_000 + 7, &mut found).unwrap();
         assert!(found == noise(part * 50_000 + 7, 50_000), "part {part}");
     }
     filesystem.close().unwrap();
@@ -231,7 +235,10 @@ fn seeking_through_unflushed_data_visits_a_constant_number_of_states() {
             let inode = create(&filesystem, &format!("sparse-{option}-{sectors}"));
             let caller = Caller::superuser();
             for sector in 0..sectors {
-                filesystem.write_at(&caller, &inode, sector * 8192, Cow::Owned(vec![1; 4096])).unwrap();
+                filesystem
+                    .files()
+                    .write_at(&caller, &inode, sector * 8192, Cow::Owned(vec![1; 4096]))
+                    .unwrap();
             }
             let visited = || {
                 let samples = filesystem.engine().registry().snapshot();
@@ -245,8 +252,8 @@ fn seeking_through_unflushed_data_visits_a_constant_number_of_states() {
             let before = visited();
             let cache = OpenCache::new();
             let (mut at, mut seeks) = (0, 0_u64);
-            while let Ok(start) = filesystem.seek(&inode, &cache, at, Seek::Data) {
-                at = filesystem.seek(&inode, &cache, start, Seek::Hole).unwrap();
+            while let Ok(start) = filesystem.files().seek(&inode, &cache, at, Seek::Data) {
+                at = filesystem.files().seek(&inode, &cache, start, Seek::Hole).unwrap();
                 assert_eq!(at - start, 4096);
                 seeks += 2;
             }
@@ -317,14 +324,17 @@ fn what_the_last_commit_shares_is_not_overwritten_in_place() {
         let filesystem = open(Arc::clone(&device) as _);
         let inode = create(&filesystem, "file");
         let (source, clone) = (noise(1, 12_288), 1 << 20);
-        filesystem.write_at(&Caller::superuser(), &inode, 0, Cow::Owned(source.clone())).unwrap();
-        filesystem.clone_range(&Caller::superuser(), (&inode, 4096), (&inode, clone), 8192).unwrap();
+        filesystem.files().write_at(&Caller::superuser(), &inode, 0, Cow::Owned(source.clone())).unwrap();
+        filesystem.files().clone_range(&Caller::superuser(), (&inode, 4096), (&inode, clone), 8192).unwrap();
         filesystem.sync().unwrap();
         vlinder_fs::data::truncate(&filesystem, &inode, 12_288).unwrap();
         let overwrite = {
             let (filesystem, inode, byte) = (filesystem.clone(), Arc::clone(&inode), !source[4911]);
             move || {
-                filesystem.write_at(&Caller::superuser(), &inode, 4911, Cow::Owned(vec![byte])).unwrap();
+                filesystem
+                    .files()
+                    .write_at(&Caller::superuser(), &inode, 4911, Cow::Owned(vec![byte]))
+                    .unwrap();
                 vlinder_fs::data::flush(&filesystem, &inode).unwrap();
             }
         };
@@ -339,7 +349,7 @@ fn what_the_last_commit_shares_is_not_overwritten_in_place() {
         let cut = device.cut.lock().take().unwrap();
         let filesystem = open(Arc::new(SimulatedDevice::from_image(cut)));
         let root = filesystem.root().unwrap();
-        let found = filesystem.lookup(&Caller::superuser(), &root, b"file").unwrap();
+        let found = filesystem.names().lookup(&Caller::superuser(), &root, b"file").unwrap();
         let bytes = read_all(&filesystem, &found);
         assert!(bytes[clone as usize..] == source[4096..], "while committing: {while_committing}");
     }
@@ -358,15 +368,15 @@ fn seeking_beside_a_flush_misses_no_data() {
     for round in 0..ROUNDS {
         let at = (1 + round % 7) << 20;
         vlinder_fs::data::truncate(&filesystem, &inode, 0).unwrap();
-        filesystem.write_at(&caller, &inode, at, Cow::Owned(noise(round, 4096))).unwrap();
+        filesystem.files().write_at(&caller, &inode, at, Cow::Owned(noise(round, 4096))).unwrap();
         let is_flushed = AtomicBool::new(false);
         thread::scope(|scope| {
             for _ in 0..seekers {
                 scope.spawn(|| {
                     let cache = OpenCache::new();
                     while !is_flushed.load(Ordering::Relaxed) {
-                        let data = filesystem.seek(&inode, &cache, 0, Seek::Data).unwrap();
-                        let hole = filesystem.seek(&inode, &cache, at, Seek::Hole).unwrap();
+                        let data = filesystem.files().seek(&inode, &cache, 0, Seek::Data).unwrap();
+                        let hole = filesystem.files().seek(&inode, &cache, at, Seek::Hole).unwrap();
                         assert_eq!((data, hole), (at, at + 4096), "round {round}");
                     }
                 });
@@ -392,19 +402,20 @@ fn the_size_stays_when_a_hole_takes_all_that_was_unflushed() {
         let filesystem = Filesystem::open(&[&image], OpenOptions::default()).unwrap();
         let caller = Caller::superuser();
         let inode = create(&filesystem, "file");
-        filesystem.write_at(&caller, &inode, 100_000, Cow::Owned(vec![1; 8192])).unwrap();
+        filesystem.files().write_at(&caller, &inode, 100_000, Cow::Owned(vec![1; 8192])).unwrap();
         filesystem
+            .files()
             .allocate_file(&caller, &inode, Allocate::PunchHole, 90_000, 30_000, WriteOrigin::Caller)
             .unwrap();
         let other = create(&filesystem, "other");
-        filesystem.write_at(&caller, &other, 50_000, Cow::Owned(vec![1; 100_000])).unwrap();
+        filesystem.files().write_at(&caller, &other, 50_000, Cow::Owned(vec![1; 100_000])).unwrap();
         vlinder_fs::data::truncate(&filesystem, &other, 40_960).unwrap();
         filesystem.close().unwrap();
         btrfs_check_data(&image).unwrap();
         let filesystem = Filesystem::open(&[&image], OpenOptions::read_only()).unwrap();
         let root = filesystem.root().unwrap();
         for (name, size) in [("file", 108_192), ("other", 40_960)] {
-            let inode = filesystem.lookup(&caller, &root, name.as_bytes()).unwrap();
+            let inode = filesystem.names().lookup(&caller, &root, name.as_bytes()).unwrap();
             assert_eq!(read_all(&filesystem, &inode), vec![0; size], "{name} with {mkfs}");
         }
     }
@@ -419,24 +430,24 @@ fn a_copy_that_finds_no_more_space_tells_how_much_was_copied() {
     let caller = Caller::superuser();
     let source = create(&filesystem, "source");
     for part in 0..16_u64 {
-        filesystem.write_at(&caller, &source, part << 20, noise(part, 1 << 20).into()).unwrap();
+        filesystem.files().write_at(&caller, &source, part << 20, noise(part, 1 << 20).into()).unwrap();
     }
     filesystem.sync().unwrap();
     let fill = |number: u64| {
         let filler = create(&filesystem, &format!("filler{number}"));
-        filesystem.write_at(&caller, &filler, 0, noise(100 + number, 1 << 20).into())
+        filesystem.files().write_at(&caller, &filler, 0, noise(100 + number, 1 << 20).into())
     };
     let full = (0..).find(|number| fill(*number).is_err()).unwrap();
     let root = filesystem.root().unwrap();
     for number in full - 5..=full {
-        filesystem.unlink(&caller, &root, format!("filler{number}").as_bytes()).unwrap();
+        filesystem.names().unlink(&caller, &root, format!("filler{number}").as_bytes()).unwrap();
     }
     filesystem.sync().unwrap();
     let target = create(&filesystem, "target");
     // Of another phase, so that nothing can be shared.
     let copy = |done: u64| {
         let origin = WriteOrigin::Caller;
-        filesystem.copy_file_range(&caller, (&source, 1000 + done), (&target, done), 15 << 20, origin)
+        filesystem.files().copy_file_range(&caller, (&source, 1000 + done), (&target, done), 15 << 20, origin)
     };
     let copied = copy(0).unwrap().length_bytes;
     assert!((1 << 20..15 << 20).contains(&copied), "{copied}");

@@ -24,7 +24,7 @@ fn files_below(
     into: &mut BTreeMap<String, Arc<Inode>>,
 ) {
     let caller = Caller::superuser();
-    let open = filesystem.open_directory(&caller, directory).unwrap();
+    let open = filesystem.names().open_directory(&caller, directory).unwrap();
     let mut from = 2;
     loop {
         let records = open.read(from, 100).unwrap();
@@ -36,7 +36,7 @@ fn files_below(
             if record.file_type != FileType::Directory && record.file_type != FileType::Regular {
                 continue;
             }
-            let inode = filesystem.lookup(&caller, directory, &record.name).unwrap();
+            let inode = filesystem.names().lookup(&caller, directory, &record.name).unwrap();
             if inode.is_directory() {
                 files_below(filesystem, &inode, &child, into);
             } else {

@@ -109,9 +109,9 @@ impl Model {
     fn create(&mut self, name: &str, flags: InodeFlags) {
         let root = self.filesystem.root().unwrap();
         let caller = Caller::superuser();
-        let inode = self.filesystem.create_file(&caller, &root, name.as_bytes(), 0o644).unwrap();
+        let inode = self.filesystem.names().create_file(&caller, &root, name.as_bytes(), 0o644).unwrap();
         if flags != InodeFlags::NONE {
-            self.filesystem.set_flags(&caller, &inode, flags).unwrap();
+            self.filesystem.attributes().set_flags(&caller, &inode, flags).unwrap();
         }
         self.files.insert(name.to_owned(), (inode, Vec::new()));
     }
@@ -142,7 +142,7 @@ impl Model {
     /// A file that is there.
     fn add(&mut self, name: &str, bytes: Vec<u8>) {
         let root = self.filesystem.root().unwrap();
-        let inode = self.filesystem.lookup(&Caller::superuser(), &root, name.as_bytes()).unwrap();
+        let inode = self.filesystem.names().lookup(&Caller::superuser(), &root, name.as_bytes()).unwrap();
         self.files.insert(name.to_owned(), (inode, bytes));
         self.compare_one(name, "opening");
     }
@@ -339,7 +339,11 @@ fn judge(mut model: Model, image: &Path, random: &mut Random, options: &str, wha
         if round % 4 == 2 {
             let name = format!("snapshot-{round}");
             let (caller, root) = (Caller::superuser(), model.filesystem.root().unwrap());
-            model.filesystem.snapshot(&caller, RootId::FS_TREE, &root, name.as_bytes(), true).unwrap();
+            model
+                .filesystem
+                .subvolumes()
+                .snapshot(&caller, RootId::FS_TREE, &root, name.as_bytes(), true)
+                .unwrap();
             let content =
                 model.files.iter().map(|(name, (_, bytes))| (name.clone(), bytes.clone())).collect();
             snapshots.insert(name, content);

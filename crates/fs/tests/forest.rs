@@ -79,18 +79,20 @@ fn comparing_snapshots_shows_each_difference_and_reads_nothing_that_they_share()
         let random = SeededRandom::new(1);
         let name = |number: u64| format!("a file with a long name, number {number:05}").into_bytes();
         for number in 0..3000 {
-            filesystem.create_file(&caller, &root, &name(number), 0o644).unwrap();
+            filesystem.names().create_file(&caller, &root, &name(number), 0o644).unwrap();
         }
         for round in 0..6_u64 {
             // No change, few, then so many that little is shared any more.
             for _ in 0..[0, 1, 5, 40, 400, 2000][round as usize] {
                 let number = random.next_u64() % 4000;
-                if filesystem.unlink(&caller, &root, &name(number)).is_err() {
-                    filesystem.create_file(&caller, &root, &name(number), 0o600).unwrap();
+                if filesystem.names().unlink(&caller, &root, &name(number)).is_err() {
+                    filesystem.names().create_file(&caller, &root, &name(number), 0o600).unwrap();
                 }
             }
             let name = format!("snapshot {round}").into_bytes();
-            snapshots.push(filesystem.snapshot(&caller, RootId::FS_TREE, &root, &name, true).unwrap().root);
+            snapshots.push(
+                filesystem.subvolumes().snapshot(&caller, RootId::FS_TREE, &root, &name, true).unwrap().root,
+            );
         }
         filesystem.close().unwrap();
     }

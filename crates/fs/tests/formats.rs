@@ -88,7 +88,7 @@ fn change(image: &Path) {
     for number in (0..200).step_by(3) {
         files.remove_file(format!("/ours/{number}")).unwrap();
     }
-    files.filesystem().finish_deletions().unwrap();
+    files.filesystem().maintenance().finish_deletions().unwrap();
     files.close().unwrap();
 }
 
@@ -336,7 +336,7 @@ fn a_received_uuid_is_shown_and_kept_as_linux_does() {
     // A read-only snapshot of what was received stays received; a writable one does not.
     files.snapshot("/into/source", "/read-only", true).unwrap();
     files.snapshot("/into/source", "/writable", false).unwrap();
-    let listed = files.filesystem().subvolumes().unwrap();
+    let listed = files.filesystem().subvolumes().all().unwrap();
     let mut shown: Vec<(u64, String)> = listed
         .iter()
         .filter(|one| !one.received_uuid.is_nil())

@@ -377,15 +377,16 @@ fn fsyncs_at_the_same_time_ride_with_one_another() {
     const ROUNDS: u64 = 12;
     let mut stage = Stage::open(&base(&recipe(Format::Plain, ""), "mkdir A"), "");
     let filesystem = &stage.filesystem;
-    let directory = filesystem.lookup(&support::root_user(), &filesystem.root().unwrap(), b"A").unwrap();
+    let directory =
+        filesystem.names().lookup(&support::root_user(), &filesystem.root().unwrap(), b"A").unwrap();
     let work = |thread: u64| {
         for round in 0..ROUNDS {
             let name = format!("{thread}-{round}");
             let caller = support::root_user();
-            let file = filesystem.create_file(&caller, &directory, name.as_bytes(), 0o644).unwrap();
+            let file = filesystem.names().create_file(&caller, &directory, name.as_bytes(), 0o644).unwrap();
             let bytes = vec![thread as u8 + 1; 5000];
-            filesystem.write_at(&caller, &file, 0, bytes.into()).unwrap();
-            filesystem.sync_inode(&file).unwrap();
+            filesystem.files().write_at(&caller, &file, 0, bytes.into()).unwrap();
+            filesystem.maintenance().sync_inode(&file).unwrap();
         }
     };
     vlinder_base::thread::scope(|scope| {
@@ -531,12 +532,12 @@ fn many_fsyncs_between_commits_take_no_chunk_that_data_could_have_had() {
         of_metadata.map(|kind| kind.total_bytes).sum::<u64>()
     };
     let (caller, root) = (Caller::superuser(), filesystem.root().unwrap());
-    let file = filesystem.create_file(&caller, &root, b"file", 0o644).unwrap();
+    let file = filesystem.names().create_file(&caller, &root, b"file", 0o644).unwrap();
     filesystem.sync().unwrap();
     let before = metadata();
     for _ in 0..4000 {
-        filesystem.append(&caller, &file, Cow::Borrowed(&[1; 8192])).unwrap();
-        filesystem.sync_inode(&file).unwrap();
+        filesystem.files().append(&caller, &file, Cow::Borrowed(&[1; 8192])).unwrap();
+        filesystem.maintenance().sync_inode(&file).unwrap();
     }
     assert_eq!(metadata(), before);
     assert!(counter(&stage, "fsync_log.full_commits_no_space") > 0);

@@ -49,11 +49,11 @@ fn write_all(files: &Files) -> (Vec<u64>, bool) {
             accepted.push(number);
             if number < SYNCED {
                 let inode = files.resolve(path(number).as_ref()).unwrap();
-                note(files.filesystem().sync_inode(&inode));
+                note(files.filesystem().maintenance().sync_inode(&inode));
             }
         }
         if number == SYNCED {
-            note(files.filesystem().commit().map(drop));
+            note(files.filesystem().maintenance().commit().map(drop));
         }
     }
     note(files.filesystem().sync().map(drop));
@@ -80,7 +80,7 @@ fn whatever_write_finds_the_host_full_nothing_accepted_is_lost() {
             break;
         }
         is_told_somewhere = true;
-        let condition = filesystem.condition();
+        let condition = filesystem.maintenance().condition();
         assert!(condition.is_host_full && condition.failed_commit.is_some(), "write {number}: {condition:?}");
         for &file in &accepted {
             assert_eq!(files.read(path(file)).unwrap(), content(file), "write {number}, file {file}");
@@ -88,7 +88,7 @@ fn whatever_write_finds_the_host_full_nothing_accepted_is_lost() {
         assert!(files.write("/late", content(1)).is_err_and(|error| error.is_host_full()));
         device.heal();
         filesystem.sync().unwrap();
-        let condition = filesystem.condition();
+        let condition = filesystem.maintenance().condition();
         assert!(!condition.is_host_full && condition.held_bytes == 0, "write {number}: {condition:?}");
         assert!(condition.failed_commit.unwrap().is_over);
         files.write("/late", content(2)).unwrap();
@@ -123,7 +123,7 @@ fn a_writer_goes_on_by_itself_when_the_host_has_space_again() {
     device.heal();
     clock.advance(std::time::Duration::from_secs(60));
     files.write("/accepted", content(2)).unwrap();
-    assert_eq!(files.filesystem().condition().held_bytes, 0);
+    assert_eq!(files.filesystem().maintenance().condition().held_bytes, 0);
 }
 
 /// What one time of a full host has learned about when to try it says nothing of the next, however it ended.
@@ -147,7 +147,7 @@ fn the_next_full_host_is_tried_at_once_after_a_sync_that_ended_the_last_one() {
     fill_host(&device, &files);
     device.heal();
     files.write("/accepted", content(2)).unwrap();
-    assert!(!files.filesystem().condition().is_host_full);
+    assert!(!files.filesystem().maintenance().condition().is_host_full);
 }
 
 fn fill_host(device: &SimulatedDevice, files: &Files) {
@@ -190,7 +190,10 @@ fn a_failure_of_another_kind_is_not_told_as_a_full_host() {
             let told = filesystem.sync().unwrap_err();
             assert!(!told.is_host_full(), "write {number}: {told}");
         }
-        assert!(!(is_read_only && filesystem.condition().is_host_full), "it waits for no space");
+        assert!(
+            !(is_read_only && filesystem.maintenance().condition().is_host_full),
+            "it waits for no space"
+        );
     }
     assert!(is_read_only_somewhere, "no commit failed");
 }

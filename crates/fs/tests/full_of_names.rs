@@ -20,7 +20,7 @@ fn a_disk_full_of_names_refuses_more_and_lets_go_of_all() {
         let mut made = 0_u32;
         loop {
             let name = format!("{round}-{made}-{}", "with-a-long-name".repeat(12));
-            match filesystem.create_file(&caller, &root, name.as_bytes(), 0o644) {
+            match filesystem.names().create_file(&caller, &root, name.as_bytes(), 0o644) {
                 Ok(_) => made += 1,
                 Err(error) if error.refusal() == Some(Refusal::NoSpace) => break,
                 Err(error) => panic!("{error}"),
@@ -32,11 +32,12 @@ fn a_disk_full_of_names_refuses_more_and_lets_go_of_all() {
         assert!(!filesystem.is_read_only());
         for (name, _) in list(&filesystem, &root) {
             filesystem
+                .names()
                 .unlink(&caller, &root, &name)
                 .unwrap_or_else(|error: FsError| panic!("{round}: {error}"));
         }
         filesystem.sync().unwrap();
-        assert_eq!(filesystem.attributes(&root).size_bytes, 0);
+        assert_eq!(filesystem.attributes().of(&root).size_bytes, 0);
     }
     drop(root);
     filesystem.close().unwrap();
@@ -53,12 +54,13 @@ fn reading_a_full_disk_does_not_end_its_writing() {
         let filesystem = open(&image);
         let root = filesystem.root().unwrap();
         for made in 0..1_000_000 {
-            let file = match filesystem.create_file(&caller, &root, format!("{made}").as_bytes(), 0o644) {
-                Ok(file) => file,
-                Err(error) if error.refusal() == Some(Refusal::NoSpace) => break,
-                Err(error) => panic!("{error}"),
-            };
-            match filesystem.write_at(&caller, &file, 0, vec![7; 200].into()) {
+            let file =
+                match filesystem.names().create_file(&caller, &root, format!("{made}").as_bytes(), 0o644) {
+                    Ok(file) => file,
+                    Err(error) if error.refusal() == Some(Refusal::NoSpace) => break,
+                    Err(error) => panic!("{error}"),
+                };
+            match filesystem.files().write_at(&caller, &file, 0, vec![7; 200].into()) {
                 Err(error) if error.refusal() != Some(Refusal::NoSpace) => panic!("{error}"),
                 _ => {}
             }
@@ -72,11 +74,11 @@ fn reading_a_full_disk_does_not_end_its_writing() {
     let names = list(&filesystem, &root);
     assert!(names.len() > 10_000, "{}", names.len());
     for (name, _) in &names {
-        filesystem.note_access(&filesystem.lookup(&caller, &root, name).unwrap());
+        filesystem.attributes().note_access(&filesystem.names().lookup(&caller, &root, name).unwrap());
     }
     filesystem.sync().unwrap();
     for (name, _) in &names {
-        filesystem.unlink(&caller, &root, name).unwrap();
+        filesystem.names().unlink(&caller, &root, name).unwrap();
     }
     drop(root);
     filesystem.close().unwrap();
@@ -95,7 +97,7 @@ fn times_are_set_on_a_full_disk_and_are_there_when_it_has_room() {
         let filesystem = open(&image);
         let root = filesystem.root().unwrap();
         for made in 0..1_000_000 {
-            match filesystem.create_file(&caller, &root, format!("{made}").as_bytes(), 0o644) {
+            match filesystem.names().create_file(&caller, &root, format!("{made}").as_bytes(), 0o644) {
                 Ok(_) => {}
                 Err(error) if error.refusal() == Some(Refusal::NoSpace) => break,
                 Err(error) => panic!("{error}"),
@@ -105,15 +107,15 @@ fn times_are_set_on_a_full_disk_and_are_there_when_it_has_room() {
         let names = list(&filesystem, &root);
         // A leaf each, and more of them than the reserve has blocks for.
         for (name, _) in names.iter().step_by(20) {
-            let file = filesystem.lookup(&caller, &root, name).unwrap();
-            let shown = filesystem.set_attributes(&caller, &file, &changes).unwrap();
+            let file = filesystem.names().lookup(&caller, &root, name).unwrap();
+            let shown = filesystem.attributes().set(&caller, &file, &changes).unwrap();
             assert_eq!(shown.modification_time, time);
         }
         filesystem.sync().unwrap();
         assert!(!filesystem.is_read_only());
         for (position, (name, _)) in names.iter().enumerate() {
             if position % 20 != 0 {
-                filesystem.unlink(&caller, &root, name).unwrap();
+                filesystem.names().unlink(&caller, &root, name).unwrap();
             }
         }
         drop(root);
@@ -125,7 +127,7 @@ fn times_are_set_on_a_full_disk_and_are_there_when_it_has_room() {
     let names = list(&filesystem, &root);
     assert!(names.len() > 1000, "{}", names.len());
     for (name, _) in names {
-        let file = filesystem.lookup(&caller, &root, &name).unwrap();
-        assert_eq!(filesystem.attributes(&file).modification_time, time);
+        let file = filesystem.names().lookup(&caller, &root, &name).unwrap();
+        assert_eq!(filesystem.attributes().of(&file).modification_time, time);
     }
 }

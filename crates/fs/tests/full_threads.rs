@@ -69,6 +69,7 @@ fn step(files: &Files, random: &SeededRandom, number: u64) -> Result<(), FsError
             let (from, to) = (random.next_u64() % 20 * 4096, random.next_u64() % 20 * 4096);
             let filesystem = files.filesystem();
             filesystem
+                .files()
                 .copy_file_range(
                     &root_user(),
                     (source.inode(), from),
@@ -98,6 +99,7 @@ fn step(files: &Files, random: &SeededRandom, number: u64) -> Result<(), FsError
             let origin = WriteOrigin::Caller;
             files
                 .filesystem()
+                .files()
                 .allocate_file(&root_user(), file.inode(), what, offset, length, origin)
                 .map(drop)
         }
@@ -106,7 +108,7 @@ fn step(files: &Files, random: &SeededRandom, number: u64) -> Result<(), FsError
             let file = open(&one)?;
             let value = bytes(random, 2_000);
             let mode = AttributeMode::Either;
-            files.filesystem().set_extended_attribute(
+            files.filesystem().attributes().set_extended_attribute(
                 &root_user(),
                 file.inode(),
                 name.as_bytes(),
@@ -120,7 +122,13 @@ fn step(files: &Files, random: &SeededRandom, number: u64) -> Result<(), FsError
             for _ in 0..20 {
                 let (offset, data) = (random.next_u64() % 100 * 4096, bytes(random, 4096));
                 let origin = WriteOrigin::WriteBack;
-                files.filesystem().write_file(&root_user(), file.inode(), offset, data.into(), origin)?;
+                files.filesystem().files().write_file(
+                    &root_user(),
+                    file.inode(),
+                    offset,
+                    data.into(),
+                    origin,
+                )?;
             }
             Ok(())
         }
@@ -152,7 +160,7 @@ fn run(case: &(&[&str], &str, u64), seed: u64, operations: u64) {
         .collect();
     workers.into_iter().for_each(|worker| worker.join().unwrap());
     assert_eq!(files.filesystem().engine().read_only_reason(), None, "{what}");
-    files.filesystem().finish_deletions().unwrap_or_else(|error| panic!("{what}: {error}"));
+    files.filesystem().maintenance().finish_deletions().unwrap_or_else(|error| panic!("{what}: {error}"));
     files.close().unwrap_or_else(|error| panic!("{what}: what was accepted found no room: {error}"));
     btrfs_check(&image).unwrap_or_else(|error| panic!("{what}: {error}"));
     let filesystem = Filesystem::open(&[&image], OpenOptions::parse(options).unwrap()).unwrap();
@@ -171,7 +179,7 @@ fn empty(files: &Files, what: &str) {
             _ => {}
         }
     }
-    files.filesystem().finish_deletions().unwrap_or_else(|error| panic!("{what}: {error}"));
+    files.filesystem().maintenance().finish_deletions().unwrap_or_else(|error| panic!("{what}: {error}"));
     for directory in 0..DIRECTORIES {
         for file in 0..FILES {
             match always_works(files.remove_file(format!("/d{directory}/f{file}"))) {

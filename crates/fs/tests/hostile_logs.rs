@@ -279,7 +279,7 @@ fn any_bytes_in_a_log_end_in_a_replay_or_a_refusal() {
                 replayed += 1;
                 let _ = filesystem
                     .root()
-                    .and_then(|root| filesystem.lookup(&support::root_user(), &root, b"A").map(drop));
+                    .and_then(|root| filesystem.names().lookup(&support::root_user(), &root, b"A").map(drop));
             }
             Some(ReadOnlyReason::LogReplay(_)) => {
                 refused += 1;

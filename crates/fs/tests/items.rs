@@ -105,36 +105,39 @@ fn the_same_operations_leave_the_same_items() {
     let filesystem = open(&our_image);
     let (root, caller) = (filesystem.root().unwrap(), root_user());
     let put = |directory: &_, name: &[u8], content: &'static [u8]| {
-        let file = filesystem.create_file(&caller, directory, name, 0o644).unwrap();
-        filesystem.write_at(&caller, &file, 0, Cow::Borrowed(content)).unwrap();
+        let file = filesystem.names().create_file(&caller, directory, name, 0o644).unwrap();
+        filesystem.files().write_at(&caller, &file, 0, Cow::Borrowed(content)).unwrap();
         file
     };
-    let d = filesystem.create_directory(&caller, &root, b"d", 0o755).unwrap();
+    let d = filesystem.names().create_directory(&caller, &root, b"d", 0o755).unwrap();
     let f = put(&d, b"f", b"content");
-    filesystem.create_symbolic_link(&caller, &d, b"s", b"target").unwrap();
-    filesystem.link(&caller, &f, &root, b"g").unwrap();
+    filesystem.names().create_symbolic_link(&caller, &d, b"s", b"target").unwrap();
+    filesystem.names().link(&caller, &f, &root, b"g").unwrap();
     let null = vlinder_fs::DeviceNumber::new(1, 3);
-    filesystem.create_node(&caller, &root, b"n", FileType::CharacterDevice, 0o644, null).unwrap();
-    filesystem.create_node(&caller, &root, b"p", FileType::Fifo, 0o644, Default::default()).unwrap();
+    filesystem.names().create_node(&caller, &root, b"n", FileType::CharacterDevice, 0o644, null).unwrap();
+    filesystem.names().create_node(&caller, &root, b"p", FileType::Fifo, 0o644, Default::default()).unwrap();
     let either = AttributeMode::Either;
-    filesystem.set_extended_attribute(&caller, &f, b"user.x", b"y", either).unwrap();
-    filesystem.set_extended_attribute(&caller, &f, b"user.longer", b"value", either).unwrap();
-    filesystem.set_extended_attribute(&caller, &d, b"btrfs.compression", b"zlib", either).unwrap();
-    let sub = filesystem.create_directory(&caller, &d, b"sub", 0o755).unwrap();
+    filesystem.attributes().set_extended_attribute(&caller, &f, b"user.x", b"y", either).unwrap();
+    filesystem.attributes().set_extended_attribute(&caller, &f, b"user.longer", b"value", either).unwrap();
+    filesystem
+        .attributes()
+        .set_extended_attribute(&caller, &d, b"btrfs.compression", b"zlib", either)
+        .unwrap();
+    let sub = filesystem.names().create_directory(&caller, &d, b"sub", 0o755).unwrap();
     put(&sub, b"h", b"x");
     let chmod = vlinder_fs::SetAttributes { permissions: Some(0o2755), ..Default::default() };
-    filesystem.set_attributes(&caller, &sub, &chmod).unwrap();
-    filesystem.rename(&caller, &root, b"g", &sub, b"g", RenameMode::Replace).unwrap();
-    filesystem.rename(&caller, &d, b"s", &root, b"s", RenameMode::Replace).unwrap();
+    filesystem.attributes().set(&caller, &sub, &chmod).unwrap();
+    filesystem.names().rename(&caller, &root, b"g", &sub, b"g", RenameMode::Replace).unwrap();
+    filesystem.names().rename(&caller, &d, b"s", &root, b"s", RenameMode::Replace).unwrap();
     put(&root, b"gone", b"gone");
-    filesystem.unlink(&caller, &root, b"gone").unwrap();
-    filesystem.create_directory(&caller, &root, b"e", 0o755).unwrap();
-    filesystem.remove_directory(&caller, &root, b"e").unwrap();
+    filesystem.names().unlink(&caller, &root, b"gone").unwrap();
+    filesystem.names().create_directory(&caller, &root, b"e", 0o755).unwrap();
+    filesystem.names().remove_directory(&caller, &root, b"e").unwrap();
     put(&root, b"last", b"last");
-    filesystem.rename(&caller, &root, b"last", &d, b"last", RenameMode::NoReplace).unwrap();
+    filesystem.names().rename(&caller, &root, b"last", &d, b"last", RenameMode::NoReplace).unwrap();
     let caller = vlinder_fs::Caller { umask: 0o022, ..caller.clone() };
-    let made = filesystem.create_subvolume(&caller, &root, b"sv").unwrap();
-    filesystem.rename(&caller, &root, b"sv", &d, b"sv", RenameMode::Replace).unwrap();
+    let made = filesystem.subvolumes().create(&caller, &root, b"sv").unwrap();
+    filesystem.names().rename(&caller, &root, b"sv", &d, b"sv", RenameMode::Replace).unwrap();
     assert_eq!(made.root, RootId(256));
     drop((root, d, f, sub));
     filesystem.close().unwrap();

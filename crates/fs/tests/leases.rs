@@ -76,14 +76,14 @@ impl Churn<'_> {
         let (root, caller) = (self.filesystem.root().unwrap(), root_user());
         for _ in 0..changes {
             let name = format!("file-{}", self.random.next_u64() % self.files);
-            let removed = self.filesystem.unlink(&caller, &root, name.as_bytes()).is_ok();
+            let removed = self.filesystem.names().unlink(&caller, &root, name.as_bytes()).is_ok();
             if removed && self.random.next_u64().is_multiple_of(3) {
                 continue;
             }
-            let file = self.filesystem.create_file(&caller, &root, name.as_bytes(), 0o644).unwrap();
+            let file = self.filesystem.names().create_file(&caller, &root, name.as_bytes(), 0o644).unwrap();
             let mut content = vec![0; (self.random.next_u64() % 60_000) as usize];
             self.random.fill(&mut content);
-            self.filesystem.write_at(&caller, &file, 0, Cow::Owned(content)).unwrap();
+            self.filesystem.files().write_at(&caller, &file, 0, Cow::Owned(content)).unwrap();
         }
         self.filesystem.sync().unwrap();
     }
@@ -197,13 +197,14 @@ fn fill(filesystem: &Filesystem, name: &str) -> u64 {
     let (root, caller) = (filesystem.root().unwrap(), root_user());
     for number in 0.. {
         let name = format!("{name}-{number}");
-        let written = filesystem
-            .create_file(&caller, &root, name.as_bytes(), 0o644)
-            .and_then(|file| filesystem.write_at(&caller, &file, 0, Cow::Owned(vec![number as u8; 1 << 20])));
+        let written =
+            filesystem.names().create_file(&caller, &root, name.as_bytes(), 0o644).and_then(|file| {
+                filesystem.files().write_at(&caller, &file, 0, Cow::Owned(vec![number as u8; 1 << 20]))
+            });
         match written {
             Ok(_) => {}
             Err(error) if error.to_string().contains("space") => {
-                let _ = filesystem.unlink(&caller, &root, name.as_bytes());
+                let _ = filesystem.names().unlink(&caller, &root, name.as_bytes());
                 return number;
             }
             Err(error) => panic!("{error}"),
@@ -224,7 +225,7 @@ fn a_full_disk_takes_its_leases_back_and_nothing_else_gives_way() {
     filesystem.sync().unwrap();
     let full = filesystem.engine().lease().unwrap();
     for number in (0..first).rev() {
-        filesystem.unlink(&caller, &root, format!("first-{number}").as_bytes()).unwrap();
+        filesystem.names().unlink(&caller, &root, format!("first-{number}").as_bytes()).unwrap();
     }
     filesystem.sync().unwrap();
     full.confirm().unwrap();
@@ -246,7 +247,7 @@ fn a_full_disk_takes_its_leases_back_and_nothing_else_gives_way() {
     for round in 0..8 {
         let lease = filesystem.engine().lease().unwrap();
         for number in 0..present {
-            filesystem.unlink(&caller, &root, format!("second-{number}").as_bytes()).unwrap();
+            filesystem.names().unlink(&caller, &root, format!("second-{number}").as_bytes()).unwrap();
             if number % 16 == round {
                 filesystem.sync().unwrap();
             }

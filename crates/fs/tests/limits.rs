@@ -15,15 +15,15 @@ fn a_file_has_at_most_65535_names() {
     let filesystem = open(&image);
     let root = filesystem.root().unwrap();
     let caller = root_user();
-    let file = filesystem.create_file(&caller, &root, b"0", 0o644).unwrap();
+    let file = filesystem.names().create_file(&caller, &root, b"0", 0o644).unwrap();
     for number in 1..65535 {
-        filesystem.link(&caller, &file, &root, number.to_string().as_bytes()).unwrap();
+        filesystem.names().link(&caller, &file, &root, number.to_string().as_bytes()).unwrap();
     }
-    let refused = filesystem.link(&caller, &file, &root, b"one too many").unwrap_err();
+    let refused = filesystem.names().link(&caller, &file, &root, b"one too many").unwrap_err();
     assert_eq!(refused.refusal(), Some(Refusal::TooManyLinks));
-    assert_eq!(filesystem.attributes(&file).link_count, 65535);
-    filesystem.unlink(&caller, &root, b"40000").unwrap();
-    filesystem.link(&caller, &file, &root, b"the last").unwrap();
+    assert_eq!(filesystem.attributes().of(&file).link_count, 65535);
+    filesystem.names().unlink(&caller, &root, b"40000").unwrap();
+    filesystem.names().link(&caller, &file, &root, b"the last").unwrap();
     drop((root, file));
     filesystem.close().unwrap();
     // `btrfs check` compares every pair of an inode's names, which takes minutes here; the kernel reads them

@@ -17,15 +17,15 @@ fn a_hundred_thousand_names_come_and_go() {
     let caller = root_user();
     let name = |number: u32| format!("file{number}").into_bytes();
     for number in 0..100_000 {
-        filesystem.create_file(&caller, &root, &name(number), 0o644).unwrap();
+        filesystem.names().create_file(&caller, &root, &name(number), 0o644).unwrap();
     }
     filesystem.sync().unwrap();
     assert_eq!(list(&filesystem, &root).len(), 100_000);
     for number in 0..100_000 {
-        filesystem.unlink(&caller, &root, &name(number)).unwrap();
+        filesystem.names().unlink(&caller, &root, &name(number)).unwrap();
     }
     filesystem.sync().unwrap();
-    assert_eq!(filesystem.attributes(&root).size_bytes, 0);
+    assert_eq!(filesystem.attributes().of(&root).size_bytes, 0);
     drop(root);
     filesystem.close().unwrap();
     btrfs_check(&image).unwrap();

@@ -17,7 +17,7 @@ use vlinder_testkit::{Scratch, require, walk};
 
 /// Closes the file system, and lets `btrfs check` and the kernel look at it: its walk is ours.
 fn judge(filesystem: Filesystem, image: &Path) {
-    filesystem.finish_deletions().unwrap();
+    filesystem.maintenance().finish_deletions().unwrap();
     let ours = support::walk(&filesystem);
     filesystem.close().unwrap();
     btrfs_check(image).unwrap();
@@ -39,8 +39,8 @@ fn refused<T: std::fmt::Debug>(result: vlinder_fs::Result<T>) -> Refusal {
 }
 
 fn put(filesystem: &Filesystem, directory: &Arc<Inode>, name: &str, content: &[u8]) -> Arc<Inode> {
-    let file = filesystem.create_file(&root_user(), directory, name.as_bytes(), 0o644).unwrap();
-    filesystem.write_at(&root_user(), &file, 0, Cow::Borrowed(content)).unwrap();
+    let file = filesystem.names().create_file(&root_user(), directory, name.as_bytes(), 0o644).unwrap();
+    filesystem.files().write_at(&root_user(), &file, 0, Cow::Borrowed(content)).unwrap();
     file
 }
 
@@ -53,38 +53,46 @@ fn files_of_every_type_are_made_linked_renamed_and_removed() {
     let root = filesystem.root().unwrap();
     let caller = root_user();
     let file = put(&filesystem, &root, "file", b"content");
-    let directory = filesystem.create_directory(&caller, &root, b"directory", 0o750).unwrap();
-    filesystem.create_symbolic_link(&caller, &directory, b"link", b"../file").unwrap();
+    let directory = filesystem.names().create_directory(&caller, &root, b"directory", 0o750).unwrap();
+    filesystem.names().create_symbolic_link(&caller, &directory, b"link", b"../file").unwrap();
     let null = DeviceNumber::new(1, 3);
-    filesystem.create_node(&caller, &root, b"null", FileType::CharacterDevice, 0o666, null).unwrap();
+    filesystem.names().create_node(&caller, &root, b"null", FileType::CharacterDevice, 0o666, null).unwrap();
     filesystem
+        .names()
         .create_node(&caller, &root, b"disk", FileType::BlockDevice, 0o660, DeviceNumber::new(8, 300))
         .unwrap();
-    filesystem.create_node(&caller, &root, b"fifo", FileType::Fifo, 0o600, DeviceNumber::default()).unwrap();
     filesystem
+        .names()
+        .create_node(&caller, &root, b"fifo", FileType::Fifo, 0o600, DeviceNumber::default())
+        .unwrap();
+    filesystem
+        .names()
         .create_node(&caller, &root, b"socket", FileType::Socket, 0o600, DeviceNumber::default())
         .unwrap();
-    filesystem.link(&caller, &file, &directory, b"second").unwrap();
-    assert_eq!(refused(filesystem.link(&caller, &file, &directory, b"second")), Refusal::Exists);
-    assert_eq!(refused(filesystem.link(&caller, &directory, &root, b"x")), Refusal::NotPermitted);
-    assert_eq!(refused(filesystem.create_file(&caller, &root, &[b'n'; 256], 0o644)), Refusal::NameTooLong);
-    assert_eq!(refused(filesystem.create_file(&caller, &file, b"x", 0o644)), Refusal::NotADirectory);
-    assert_eq!(refused(filesystem.remove_directory(&caller, &root, b"directory")), Refusal::NotEmpty);
-    assert_eq!(refused(filesystem.unlink(&caller, &root, b"directory")), Refusal::IsADirectory);
-    assert_eq!(refused(filesystem.unlink(&caller, &root, b"nothing")), Refusal::NotFound);
+    filesystem.names().link(&caller, &file, &directory, b"second").unwrap();
+    assert_eq!(refused(filesystem.names().link(&caller, &file, &directory, b"second")), Refusal::Exists);
+    assert_eq!(refused(filesystem.names().link(&caller, &directory, &root, b"x")), Refusal::NotPermitted);
+    assert_eq!(
+        refused(filesystem.names().create_file(&caller, &root, &[b'n'; 256], 0o644)),
+        Refusal::NameTooLong
+    );
+    assert_eq!(refused(filesystem.names().create_file(&caller, &file, b"x", 0o644)), Refusal::NotADirectory);
+    assert_eq!(refused(filesystem.names().remove_directory(&caller, &root, b"directory")), Refusal::NotEmpty);
+    assert_eq!(refused(filesystem.names().unlink(&caller, &root, b"directory")), Refusal::IsADirectory);
+    assert_eq!(refused(filesystem.names().unlink(&caller, &root, b"nothing")), Refusal::NotFound);
     put(&filesystem, &root, "doomed", &[7; 100_000]);
-    filesystem.unlink(&caller, &root, b"doomed").unwrap();
-    filesystem.unlink(&caller, &root, b"fifo").unwrap();
-    filesystem.create_directory(&caller, &root, b"empty", 0o755).unwrap();
-    filesystem.remove_directory(&caller, &root, b"empty").unwrap();
+    filesystem.names().unlink(&caller, &root, b"doomed").unwrap();
+    filesystem.names().unlink(&caller, &root, b"fifo").unwrap();
+    filesystem.names().create_directory(&caller, &root, b"empty", 0o755).unwrap();
+    filesystem.names().remove_directory(&caller, &root, b"empty").unwrap();
     filesystem.sync().unwrap();
     put(&filesystem, &root, "late", &vec![9; 3 << 20]);
     filesystem.sync().unwrap();
-    filesystem.unlink(&caller, &root, b"late").unwrap();
-    filesystem.unlink(&caller, &root, b"file").unwrap();
-    assert_eq!(filesystem.attributes(&file).link_count, 1);
+    filesystem.names().unlink(&caller, &root, b"late").unwrap();
+    filesystem.names().unlink(&caller, &root, b"file").unwrap();
+    assert_eq!(filesystem.attributes().of(&file).link_count, 1);
     // Directory sizes, as Linux counts them: twice the lengths of the names.
-    assert_eq!(filesystem.attributes(&directory).size_bytes, 2 * ("link".len() + "second".len()) as u64);
+    assert_eq!(filesystem.attributes().of(&directory).size_bytes, 2 * ("link".len() + "second".len()) as u64);
     judge(filesystem, &image);
 }
 
@@ -96,14 +104,14 @@ fn renames_of_every_kind() {
     let filesystem = open(&image);
     let root = filesystem.root().unwrap();
     let caller = root_user();
-    let a = filesystem.create_directory(&caller, &root, b"a", 0o755).unwrap();
-    let b = filesystem.create_directory(&caller, &a, b"b", 0o755).unwrap();
-    let c = filesystem.create_directory(&caller, &root, b"c", 0o755).unwrap();
+    let a = filesystem.names().create_directory(&caller, &root, b"a", 0o755).unwrap();
+    let b = filesystem.names().create_directory(&caller, &a, b"b", 0o755).unwrap();
+    let c = filesystem.names().create_directory(&caller, &root, b"c", 0o755).unwrap();
     put(&filesystem, &a, "one", b"1");
     put(&filesystem, &c, "two", b"22");
     put(&filesystem, &c, "three", &[3; 50_000]);
     let rename = |from: &Arc<Inode>, old: &str, to: &Arc<Inode>, new: &str, mode| {
-        filesystem.rename(&caller, from, old.as_bytes(), to, new.as_bytes(), mode)
+        filesystem.names().rename(&caller, from, old.as_bytes(), to, new.as_bytes(), mode)
     };
     rename(&a, "one", &a, "uno", RenameMode::Replace).unwrap();
     assert_eq!(refused(rename(&a, "uno", &c, "two", RenameMode::NoReplace)), Refusal::Exists);
@@ -115,18 +123,18 @@ fn renames_of_every_kind() {
     assert_eq!(refused(rename(&a, "b", &root, "a", RenameMode::Replace)), Refusal::NotEmpty);
     assert_eq!(refused(rename(&root, "nothing", &root, "a", RenameMode::Replace)), Refusal::NotFound);
     rename(&c, "three", &a, "b", RenameMode::Exchange).unwrap();
-    assert!(filesystem.lookup(&caller, &c, b"three").unwrap().is_directory());
-    assert_eq!(filesystem.lookup_parent(&b).unwrap(), c.id());
+    assert!(filesystem.names().lookup(&caller, &c, b"three").unwrap().is_directory());
+    assert_eq!(filesystem.names().lookup_parent(&b).unwrap(), c.id());
     rename(&c, "two", &c, "moved", RenameMode::Whiteout).unwrap();
-    let whiteout = filesystem.attributes(&filesystem.lookup(&caller, &c, b"two").unwrap());
+    let whiteout = filesystem.attributes().of(&filesystem.names().lookup(&caller, &c, b"two").unwrap());
     assert_eq!((whiteout.file_type, whiteout.device_number.0), (FileType::CharacterDevice, 0));
-    filesystem.create_directory(&caller, &root, b"target", 0o700).unwrap();
+    filesystem.names().create_directory(&caller, &root, b"target", 0o700).unwrap();
     rename(&c, "three", &root, "target", RenameMode::Replace).unwrap();
     // Two names of one file: nothing happens.
-    let moved = filesystem.lookup(&caller, &c, b"moved").unwrap();
-    filesystem.link(&caller, &moved, &root, b"same").unwrap();
+    let moved = filesystem.names().lookup(&caller, &c, b"moved").unwrap();
+    filesystem.names().link(&caller, &moved, &root, b"same").unwrap();
     rename(&root, "same", &c, "moved", RenameMode::Replace).unwrap();
-    assert!(filesystem.lookup(&caller, &root, b"same").is_ok());
+    assert!(filesystem.names().lookup(&caller, &root, b"same").is_ok());
     filesystem.sync().unwrap();
     rename(&root, "c", &a, "c", RenameMode::Replace).unwrap();
     rename(&c, "moved", &c, "two", RenameMode::Exchange).unwrap();
@@ -144,16 +152,17 @@ fn names_past_one_reference_item_become_extended_references() {
     let file = put(&filesystem, &root, "file", b"linked");
     let name = |number: u32| format!("a-name-of-some-length-for-a-file-with-many-of-them-{number}");
     for number in 0..600 {
-        filesystem.link(&caller, &file, &root, name(number).as_bytes()).unwrap();
+        filesystem.names().link(&caller, &file, &root, name(number).as_bytes()).unwrap();
     }
-    assert_eq!(filesystem.attributes(&file).link_count, 601);
+    assert_eq!(filesystem.attributes().of(&file).link_count, 601);
     filesystem.sync().unwrap();
     for number in (0..600).step_by(3) {
-        filesystem.unlink(&caller, &root, name(number).as_bytes()).unwrap();
+        filesystem.names().unlink(&caller, &root, name(number).as_bytes()).unwrap();
     }
     for number in 0..50 {
         let (from, to) = (name(number * 3 + 1), format!("renamed-{number}"));
         filesystem
+            .names()
             .rename(&caller, &root, from.as_bytes(), &root, to.as_bytes(), RenameMode::Replace)
             .unwrap();
     }
@@ -213,7 +222,7 @@ fn names_with_one_hash_share_an_item_until_it_is_full() {
     let names = colliding_names(100);
     let mut made = 0;
     for name in &names {
-        match filesystem.create_file(&caller, &root, name, 0o644) {
+        match filesystem.names().create_file(&caller, &root, name, 0o644) {
             Ok(_) => made += 1,
             Err(error) => {
                 assert_eq!(error.refusal(), Some(Refusal::Overflow));
@@ -223,15 +232,16 @@ fn names_with_one_hash_share_an_item_until_it_is_full() {
     }
     // 44 to 48 bytes an entry in a block of 4096.
     assert!((80..95).contains(&made), "{made}");
-    filesystem.unlink(&caller, &root, &names[3]).unwrap();
-    let renamed = filesystem.rename(&caller, &root, &names[5], &root, b"elsewhere", RenameMode::Replace);
+    filesystem.names().unlink(&caller, &root, &names[3]).unwrap();
+    let renamed =
+        filesystem.names().rename(&caller, &root, &names[5], &root, b"elsewhere", RenameMode::Replace);
     renamed.unwrap();
-    assert!(filesystem.lookup(&caller, &root, &names[4]).is_ok());
-    assert_eq!(refused(filesystem.lookup(&caller, &root, &names[5])), Refusal::NotFound);
+    assert!(filesystem.names().lookup(&caller, &root, &names[4]).is_ok());
+    assert_eq!(refused(filesystem.names().lookup(&caller, &root, &names[5])), Refusal::NotFound);
     let attribute = |name: &[u8]| [b"user.", name].concat();
-    let inode = filesystem.lookup(&caller, &root, b"elsewhere").unwrap();
+    let inode = filesystem.names().lookup(&caller, &root, b"elsewhere").unwrap();
     for name in &names[..20] {
-        let set = filesystem.set_extended_attribute(
+        let set = filesystem.attributes().set_extended_attribute(
             &caller,
             &inode,
             &attribute(name),
@@ -240,7 +250,7 @@ fn names_with_one_hash_share_an_item_until_it_is_full() {
         );
         set.unwrap();
     }
-    filesystem.remove_extended_attribute(&caller, &inode, &attribute(&names[7])).unwrap();
+    filesystem.attributes().remove_extended_attribute(&caller, &inode, &attribute(&names[7])).unwrap();
     judge(filesystem, &image);
 }
 
@@ -254,7 +264,7 @@ fn files_made_together_are_those_made_one_by_one_or_none() {
     let caller = root_user();
     // Some share an item, which begins before they come.
     let collisions = colliding_names(40);
-    filesystem.create_file(&caller, &root, &collisions[0], 0o600).unwrap();
+    filesystem.names().create_file(&caller, &root, &collisions[0], 0o600).unwrap();
     let names: Vec<Vec<u8>> = collisions[1..]
         .iter()
         .cloned()
@@ -263,16 +273,16 @@ fn files_made_together_are_those_made_one_by_one_or_none() {
     let files = |names: &[Vec<u8>]| -> Result<Vec<_>, FsError> {
         let files: Vec<NewFileName<'_>> =
             names.iter().map(|name| NewFileName { caller: &caller, name, permissions: 0o640 }).collect();
-        filesystem.create_files(&root, &files)
+        filesystem.names().create_files(&root, &files)
     };
     let made = files(&names).unwrap();
     for (inode, name) in made.iter().zip(&names) {
-        assert_eq!(filesystem.lookup(&caller, &root, name).unwrap().id(), inode.id());
-        assert_eq!(filesystem.attributes(inode).mode.permissions(), 0o640);
+        assert_eq!(filesystem.names().lookup(&caller, &root, name).unwrap().id(), inode.id());
+        assert_eq!(filesystem.attributes().of(inode).mode.permissions(), 0o640);
     }
     assert!(made.is_sorted_by_key(|inode| inode.number()), "numbers follow the order");
     assert_eq!(list(&filesystem, &root).len(), names.len() + 1);
-    let size = filesystem.attributes(&root).size_bytes;
+    let size = filesystem.attributes().of(&root).size_bytes;
     for refused_names in [
         // One is there already, one comes twice, one is no name.
         [b"new-1".to_vec(), names[7].clone()],
@@ -280,10 +290,10 @@ fn files_made_together_are_those_made_one_by_one_or_none() {
         [b"new-3".to_vec(), b"..".to_vec()],
     ] {
         files(&refused_names).unwrap_err();
-        assert_eq!(refused(filesystem.lookup(&caller, &root, &refused_names[0])), Refusal::NotFound);
+        assert_eq!(refused(filesystem.names().lookup(&caller, &root, &refused_names[0])), Refusal::NotFound);
     }
     assert_eq!(files(&[]).unwrap().len(), 0);
-    assert_eq!(filesystem.attributes(&root).size_bytes, size);
+    assert_eq!(filesystem.attributes().of(&root).size_bytes, size);
     judge(filesystem, &image);
 }
 
@@ -297,7 +307,7 @@ fn attributes_flags_and_lists() {
     let caller = root_user();
     let file = put(&filesystem, &root, "file", b"x");
     let set = |name: &[u8], value: &[u8], mode| {
-        filesystem.set_extended_attribute(&caller, &file, name, value, mode)
+        filesystem.attributes().set_extended_attribute(&caller, &file, name, value, mode)
     };
     set(b"user.one", b"1", AttributeMode::Create).unwrap();
     assert_eq!(refused(set(b"user.one", b"2", AttributeMode::Create)), Refusal::Exists);
@@ -312,16 +322,20 @@ fn attributes_flags_and_lists() {
     assert_eq!(refused(set(b"user.bigger", &[0; 70000], AttributeMode::Either)), Refusal::TooLarge);
     assert_eq!(refused(set(b"other.x", b"", AttributeMode::Either)), Refusal::NotSupported);
     assert_eq!(refused(set(b"btrfs.compression", b"lz4", AttributeMode::Either)), Refusal::InvalidArgument);
-    let directory = filesystem.create_directory(&caller, &root, b"compressed", 0o2775).unwrap();
-    assert_eq!(filesystem.attributes(&directory).mode.0, 0o040775, "mkdir(2) takes no set-id bits");
+    let directory = filesystem.names().create_directory(&caller, &root, b"compressed", 0o2775).unwrap();
+    assert_eq!(filesystem.attributes().of(&directory).mode.0, 0o040775, "mkdir(2) takes no set-id bits");
     let chmod = SetAttributes { permissions: Some(0o2775), ..SetAttributes::default() };
-    filesystem.set_attributes(&caller, &directory, &chmod).unwrap();
+    filesystem.attributes().set(&caller, &directory, &chmod).unwrap();
     filesystem
+        .attributes()
         .set_extended_attribute(&caller, &directory, b"btrfs.compression", b"zstd", AttributeMode::Either)
         .unwrap();
     let inherits = put(&filesystem, &directory, "inherits", &[b'a'; 20_000]);
     assert!(inherits.flags().has(InodeFlags::COMPRESS));
-    assert_eq!(filesystem.extended_attribute(&caller, &inherits, b"btrfs.compression").unwrap(), b"zstd");
+    assert_eq!(
+        filesystem.attributes().extended_attribute(&caller, &inherits, b"btrfs.compression").unwrap(),
+        b"zstd"
+    );
     // u::rwx u:1000:rwx g::r-x m::rwx o::r-x
     let entries: [(u16, u16, u32); 5] =
         [(1, 7, u32::MAX), (2, 7, 1000), (4, 5, u32::MAX), (0x10, 7, u32::MAX), (0x20, 5, u32::MAX)];
@@ -333,13 +347,19 @@ fn attributes_flags_and_lists() {
     }
     let both: [&[u8]; 2] = [b"system.posix_acl_default", b"system.posix_acl_access"];
     for name in both {
-        filesystem.set_extended_attribute(&caller, &directory, name, &acl, AttributeMode::Either).unwrap();
+        filesystem
+            .attributes()
+            .set_extended_attribute(&caller, &directory, name, &acl, AttributeMode::Either)
+            .unwrap();
     }
-    assert_eq!(filesystem.attributes(&directory).mode.0, 0o042775);
-    let listed = filesystem.create_file(&caller, &directory, b"listed", 0o666).unwrap();
-    assert_eq!(filesystem.attributes(&listed).mode.0, 0o100664);
-    let below = filesystem.create_directory(&caller, &directory, b"below", 0o777).unwrap();
-    assert_eq!(filesystem.extended_attribute(&caller, &below, b"system.posix_acl_default").unwrap(), acl);
+    assert_eq!(filesystem.attributes().of(&directory).mode.0, 0o042775);
+    let listed = filesystem.names().create_file(&caller, &directory, b"listed", 0o666).unwrap();
+    assert_eq!(filesystem.attributes().of(&listed).mode.0, 0o100664);
+    let below = filesystem.names().create_directory(&caller, &directory, b"below", 0o777).unwrap();
+    assert_eq!(
+        filesystem.attributes().extended_attribute(&caller, &below, b"system.posix_acl_default").unwrap(),
+        acl
+    );
     // Of a subvolume the list cuts the mode, and stays behind: as Linux did it with this list and a stricter
     // one.
     let masked = Caller { umask: 0o022, ..caller.clone() };
@@ -348,28 +368,32 @@ fn attributes_flags_and_lists() {
         let end = list.len() - 6;
         list[end..end + 2].copy_from_slice(&others.to_le_bytes());
         filesystem
+            .attributes()
             .set_extended_attribute(&caller, &directory, both[0], &list, AttributeMode::Either)
             .unwrap();
-        let made = filesystem.create_subvolume(&masked, &directory, name).unwrap();
+        let made = filesystem.subvolumes().create(&masked, &directory, name).unwrap();
         let made = filesystem.inode(made).unwrap();
-        assert_eq!(filesystem.attributes(&made).mode.0, 0o40_000 | mode);
-        assert!(filesystem.extended_attribute(&caller, &made, both[0]).is_err());
+        assert_eq!(filesystem.attributes().of(&made).mode.0, 0o40_000 | mode);
+        assert!(filesystem.attributes().extended_attribute(&caller, &made, both[0]).is_err());
     }
     let named = Caller::user(UserId(1000), GroupId(1000));
-    assert!(filesystem.access(&named, &directory, vlinder_fs::Access::WRITE).is_ok());
+    assert!(filesystem.rights().access(&named, &directory, vlinder_fs::Access::WRITE).is_ok());
     let chmod = SetAttributes { permissions: Some(0o700), ..SetAttributes::default() };
-    filesystem.set_attributes(&caller, &directory, &chmod).unwrap();
+    filesystem.attributes().set(&caller, &directory, &chmod).unwrap();
     assert_eq!(
-        refused(filesystem.access(&named, &directory, vlinder_fs::Access::WRITE)),
+        refused(filesystem.rights().access(&named, &directory, vlinder_fs::Access::WRITE)),
         Refusal::AccessDenied
     );
-    filesystem.set_flags(&caller, &file, InodeFlags::IMMUTABLE | InodeFlags::NODUMP).unwrap();
-    assert_eq!(refused(filesystem.unlink(&caller, &root, b"file")), Refusal::NotPermitted);
+    filesystem.attributes().set_flags(&caller, &file, InodeFlags::IMMUTABLE | InodeFlags::NODUMP).unwrap();
+    assert_eq!(refused(filesystem.names().unlink(&caller, &root, b"file")), Refusal::NotPermitted);
     assert_eq!(refused(set(b"user.one", b"2", AttributeMode::Either)), Refusal::NotPermitted);
-    filesystem.set_flags(&caller, &file, InodeFlags::APPEND).unwrap();
-    assert_eq!(refused(filesystem.write_at(&caller, &file, 0, Cow::Borrowed(b"y"))), Refusal::NotPermitted);
-    assert_eq!(filesystem.append(&caller, &file, Cow::Borrowed(b"yz")).unwrap(), 1);
-    filesystem.set_flags(&caller, &file, InodeFlags::NONE).unwrap();
+    filesystem.attributes().set_flags(&caller, &file, InodeFlags::APPEND).unwrap();
+    assert_eq!(
+        refused(filesystem.files().write_at(&caller, &file, 0, Cow::Borrowed(b"y"))),
+        Refusal::NotPermitted
+    );
+    assert_eq!(filesystem.files().append(&caller, &file, Cow::Borrowed(b"yz")).unwrap(), 1);
+    filesystem.attributes().set_flags(&caller, &file, InodeFlags::NONE).unwrap();
     judge(filesystem, &image);
 }
 
@@ -382,15 +406,15 @@ fn owners_modes_and_times() {
     let root = filesystem.root().unwrap();
     let caller = root_user();
     let user = Caller { groups: vec![GroupId(50)], ..Caller::user(UserId(1000), GroupId(1000)) };
-    let home = filesystem.create_directory(&caller, &root, b"home", 0o755).unwrap();
+    let home = filesystem.names().create_directory(&caller, &root, b"home", 0o755).unwrap();
     let change =
-        |caller: &Caller, inode: &Arc<Inode>, changes| filesystem.set_attributes(caller, inode, &changes);
+        |caller: &Caller, inode: &Arc<Inode>, changes| filesystem.attributes().set(caller, inode, &changes);
     let own =
         SetAttributes { user: Some(UserId(1000)), group: Some(GroupId(1000)), ..SetAttributes::default() };
     change(&caller, &home, own).unwrap();
-    let file = filesystem.create_file(&user, &home, b"file", 0o666).unwrap();
-    assert_eq!(filesystem.attributes(&file).mode.0, 0o100644);
-    assert_eq!(refused(filesystem.create_file(&user, &root, b"x", 0o666)), Refusal::AccessDenied);
+    let file = filesystem.names().create_file(&user, &home, b"file", 0o666).unwrap();
+    assert_eq!(filesystem.attributes().of(&file).mode.0, 0o100644);
+    assert_eq!(refused(filesystem.names().create_file(&user, &root, b"x", 0o666)), Refusal::AccessDenied);
     let mode = |permissions| SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
     change(&user, &file, mode(0o6755)).unwrap();
     assert_eq!(refused(change(&user, &file, own_by(0))), Refusal::NotPermitted);
@@ -399,16 +423,19 @@ fn owners_modes_and_times() {
     // A change of owner or group drops set-id bits, even root's.
     assert_eq!(change(&user, &file, group(50)).unwrap().mode.0, 0o100755);
     change(&caller, &file, mode(0o6755)).unwrap();
-    filesystem.write_at(&user, &file, 0, Cow::Borrowed(b"dropped by writing")).unwrap();
-    assert_eq!(filesystem.attributes(&file).mode.0, 0o100755);
+    filesystem.files().write_at(&user, &file, 0, Cow::Borrowed(b"dropped by writing")).unwrap();
+    assert_eq!(filesystem.attributes().of(&file).mode.0, 0o100755);
     change(&caller, &file, mode(0o4755)).unwrap();
-    filesystem.write_at(&caller, &file, 0, Cow::Borrowed(b"kept for root")).unwrap();
-    assert_eq!(filesystem.attributes(&file).mode.0, 0o104755);
+    filesystem.files().write_at(&caller, &file, 0, Cow::Borrowed(b"kept for root")).unwrap();
+    assert_eq!(filesystem.attributes().of(&file).mode.0, 0o104755);
     let capability = AttributeMode::Either;
-    filesystem.set_extended_attribute(&caller, &file, b"security.capability", &[1; 20], capability).unwrap();
+    filesystem
+        .attributes()
+        .set_extended_attribute(&caller, &file, b"security.capability", &[1; 20], capability)
+        .unwrap();
     change(&caller, &file, own_by(7)).unwrap();
     assert_eq!(
-        refused(filesystem.extended_attribute(&caller, &file, b"security.capability")),
+        refused(filesystem.attributes().extended_attribute(&caller, &file, b"security.capability")),
         Refusal::NoAttribute
     );
     let before = Timestamp { seconds: -5, nanoseconds: 999_999_999 };
@@ -423,15 +450,15 @@ fn owners_modes_and_times() {
     assert_eq!(change(&caller, &file, shrink(4)).unwrap().size_bytes, 4);
     assert_eq!(change(&caller, &file, shrink(1 << 20)).unwrap().size_bytes, 1 << 20);
     assert_eq!(refused(change(&caller, &home, shrink(0))), Refusal::IsADirectory);
-    let sticky = filesystem.create_directory(&caller, &root, b"tmp", 0o1777).unwrap();
-    filesystem.create_file(&user, &sticky, b"mine", 0o600).unwrap();
+    let sticky = filesystem.names().create_directory(&caller, &root, b"tmp", 0o1777).unwrap();
+    filesystem.names().create_file(&user, &sticky, b"mine", 0o600).unwrap();
     let other = Caller::user(UserId(2000), GroupId(2000));
-    assert_eq!(refused(filesystem.unlink(&other, &sticky, b"mine")), Refusal::NotPermitted);
-    let shared = filesystem.create_directory(&caller, &root, b"shared", 0o777).unwrap();
+    assert_eq!(refused(filesystem.names().unlink(&other, &sticky, b"mine")), Refusal::NotPermitted);
+    let shared = filesystem.names().create_directory(&caller, &root, b"shared", 0o777).unwrap();
     change(&caller, &shared, group(77)).unwrap();
     change(&caller, &shared, mode(0o2777)).unwrap();
-    let inherits = filesystem.create_directory(&user, &shared, b"inherits", 0o755).unwrap();
-    let shown = filesystem.attributes(&inherits);
+    let inherits = filesystem.names().create_directory(&user, &shared, b"inherits", 0o755).unwrap();
+    let shown = filesystem.attributes().of(&inherits);
     assert_eq!((shown.group, shown.mode.0), (GroupId(77), 0o042755));
     judge(filesystem, &image);
 }
@@ -449,13 +476,13 @@ fn files_without_names_live_while_they_are_open_and_die_after_a_crash() {
     let root = filesystem.root().unwrap();
     let caller = root_user();
     let file = put(&filesystem, &root, "open", &[1; 300_000]);
-    let held = filesystem.hold(&file).unwrap();
-    filesystem.unlink(&caller, &root, b"open").unwrap();
+    let held = filesystem.files().hold(&file).unwrap();
+    filesystem.names().unlink(&caller, &root, b"open").unwrap();
     assert_eq!(support::read(&filesystem, &file).len(), 300_000);
-    let temporary = filesystem.create_temporary(&caller, &root, 0o600).unwrap();
-    filesystem.write_at(&caller, temporary.inode(), 0, Cow::Borrowed(b"named later")).unwrap();
-    let lost = filesystem.create_temporary(&caller, &root, 0o600).unwrap();
-    filesystem.write_at(&caller, lost.inode(), 0, Cow::Owned(vec![5; 200_000])).unwrap();
+    let temporary = filesystem.names().create_temporary(&caller, &root, 0o600).unwrap();
+    filesystem.files().write_at(&caller, temporary.inode(), 0, Cow::Borrowed(b"named later")).unwrap();
+    let lost = filesystem.names().create_temporary(&caller, &root, 0o600).unwrap();
+    filesystem.files().write_at(&caller, lost.inode(), 0, Cow::Owned(vec![5; 200_000])).unwrap();
     filesystem.sync().unwrap();
     btrfs_check(&image).unwrap();
     // As a crash would leave it: the orphans are there, and go when the copy is opened.
@@ -467,7 +494,7 @@ fn files_without_names_live_while_they_are_open_and_die_after_a_crash() {
         assert_eq!(refused(recovered.inode(number)), Refusal::NotFound);
     }
     judge(recovered, &copy);
-    filesystem.link(&caller, temporary.inode(), &root, b"named").unwrap();
+    filesystem.names().link(&caller, temporary.inode(), &root, b"named").unwrap();
     temporary.close().unwrap();
     held.close().unwrap();
     lost.close().unwrap();
@@ -484,18 +511,18 @@ fn names_without_their_subvolumes_are_directories_of_their_own() {
     let filesystem = open(&image);
     let root = filesystem.root().unwrap();
     let caller = root_user();
-    let outer = filesystem.create_subvolume(&caller, &root, b"outer").unwrap();
+    let outer = filesystem.subvolumes().create(&caller, &root, b"outer").unwrap();
     let inside = filesystem.inode(outer).unwrap();
-    filesystem.create_subvolume(&caller, &inside, b"one").unwrap();
-    filesystem.create_subvolume(&caller, &inside, b"two").unwrap();
-    let shot = filesystem.snapshot(&caller, outer.root, &root, b"shot", false).unwrap();
+    filesystem.subvolumes().create(&caller, &inside, b"one").unwrap();
+    filesystem.subvolumes().create(&caller, &inside, b"two").unwrap();
+    let shot = filesystem.subvolumes().snapshot(&caller, outer.root, &root, b"shot", false).unwrap();
     let shot = filesystem.inode(shot).unwrap();
-    let [one, two] = [b"one", b"two"].map(|name| filesystem.lookup(&caller, &shot, name).unwrap());
+    let [one, two] = [b"one", b"two"].map(|name| filesystem.names().lookup(&caller, &shot, name).unwrap());
     assert!(one.is_placeholder() && two.is_placeholder());
     assert_ne!(one.id(), two.id());
-    filesystem.remove_directory(&caller, &shot, b"one").unwrap();
-    assert_eq!(refused(filesystem.lookup(&caller, &shot, b"one")), Refusal::NotFound);
-    let found = filesystem.lookup(&caller, &shot, b"two").unwrap();
+    filesystem.names().remove_directory(&caller, &shot, b"one").unwrap();
+    assert_eq!(refused(filesystem.names().lookup(&caller, &shot, b"one")), Refusal::NotFound);
+    let found = filesystem.names().lookup(&caller, &shot, b"two").unwrap();
     assert!(found.is_placeholder() && list(&filesystem, &found).is_empty());
     drop((inside, shot, one, two, found));
     judge(filesystem, &image);
@@ -509,50 +536,53 @@ fn subvolumes_snapshots_and_their_deletion() {
     let filesystem = open(&image);
     let root = filesystem.root().unwrap();
     let caller = root_user();
-    let first = filesystem.create_subvolume(&caller, &root, b"first").unwrap();
+    let first = filesystem.subvolumes().create(&caller, &root, b"first").unwrap();
     let inside = filesystem.inode(first).unwrap();
     put(&filesystem, &inside, "file", &[1; 100_000]);
     put(&filesystem, &inside, "small", b"inline");
-    let nested = filesystem.create_subvolume(&caller, &inside, b"nested").unwrap();
+    let nested = filesystem.subvolumes().create(&caller, &inside, b"nested").unwrap();
     put(&filesystem, &filesystem.inode(nested).unwrap(), "deep", b"deep");
-    let directory = filesystem.create_directory(&caller, &root, b"snapshots", 0o755).unwrap();
-    let snapshot = filesystem.snapshot(&caller, first.root, &directory, b"one", false).unwrap();
-    let frozen = filesystem.snapshot(&caller, first.root, &directory, b"frozen", true).unwrap();
+    let directory = filesystem.names().create_directory(&caller, &root, b"snapshots", 0o755).unwrap();
+    let snapshot = filesystem.subvolumes().snapshot(&caller, first.root, &directory, b"one", false).unwrap();
+    let frozen = filesystem.subvolumes().snapshot(&caller, first.root, &directory, b"frozen", true).unwrap();
     let ours = filesystem.inode(snapshot).unwrap();
     put(&filesystem, &ours, "only-in-snapshot", b"new");
-    filesystem.unlink(&caller, &inside, b"file").unwrap();
+    filesystem.names().unlink(&caller, &inside, b"file").unwrap();
     assert_eq!(list(&filesystem, &ours).len(), 4);
-    let placeholder = filesystem.lookup(&caller, &ours, b"nested").unwrap();
+    let placeholder = filesystem.names().lookup(&caller, &ours, b"nested").unwrap();
     assert!(placeholder.is_placeholder() && list(&filesystem, &placeholder).is_empty());
-    assert_eq!(refused(filesystem.create_file(&caller, &placeholder, b"x", 0o644)), Refusal::AccessDenied);
-    filesystem.remove_directory(&caller, &ours, b"nested").unwrap();
-    let fixed = filesystem.inode(frozen).unwrap();
-    assert_eq!(refused(filesystem.create_file(&caller, &fixed, b"x", 0o644)), Refusal::ReadOnly);
-    assert_eq!(refused(filesystem.unlink(&caller, &fixed, b"file")), Refusal::ReadOnly);
     assert_eq!(
-        support::read(&filesystem, &filesystem.lookup(&caller, &fixed, b"file").unwrap()),
+        refused(filesystem.names().create_file(&caller, &placeholder, b"x", 0o644)),
+        Refusal::AccessDenied
+    );
+    filesystem.names().remove_directory(&caller, &ours, b"nested").unwrap();
+    let fixed = filesystem.inode(frozen).unwrap();
+    assert_eq!(refused(filesystem.names().create_file(&caller, &fixed, b"x", 0o644)), Refusal::ReadOnly);
+    assert_eq!(refused(filesystem.names().unlink(&caller, &fixed, b"file")), Refusal::ReadOnly);
+    assert_eq!(
+        support::read(&filesystem, &filesystem.names().lookup(&caller, &fixed, b"file").unwrap()),
         [1; 100_000]
     );
-    assert_eq!(refused(filesystem.delete_subvolume(&caller, &root, b"first")), Refusal::NotEmpty);
-    filesystem.set_default_subvolume(&caller, snapshot.root).unwrap();
-    assert_eq!(refused(filesystem.delete_subvolume(&caller, &directory, b"one")), Refusal::NotPermitted);
+    assert_eq!(refused(filesystem.subvolumes().delete(&caller, &root, b"first")), Refusal::NotEmpty);
+    filesystem.subvolumes().set_default(&caller, snapshot.root).unwrap();
+    assert_eq!(refused(filesystem.subvolumes().delete(&caller, &directory, b"one")), Refusal::NotPermitted);
     let rename = |from: &Arc<Inode>, old: &[u8], to: &Arc<Inode>, new: &[u8]| {
-        filesystem.rename(&caller, from, old, to, new, RenameMode::Replace)
+        filesystem.names().rename(&caller, from, old, to, new, RenameMode::Replace)
     };
     rename(&inside, b"nested", &root, b"moved").unwrap();
     rename(&directory, b"one", &directory, b"renamed").unwrap();
     assert_eq!(refused(rename(&inside, b"small", &root, b"small")), Refusal::CrossesSubvolumes);
-    filesystem.set_subvolume_read_only(&caller, nested.root, true, false).unwrap();
-    let shown = filesystem.subvolumes().unwrap();
+    filesystem.subvolumes().set_read_only(&caller, nested.root, true, false).unwrap();
+    let shown = filesystem.subvolumes().all().unwrap();
     let paths: Vec<_> = shown.iter().map(|one| String::from_utf8_lossy(&one.path).into_owned()).collect();
     assert_eq!(paths, ["", "first", "moved", "snapshots/renamed", "snapshots/frozen"]);
     let of = |id: InodeId| shown.iter().find(|one| one.id == id.root).unwrap();
     assert_eq!(of(snapshot).parent_uuid, of(first).uuid);
     assert!(of(frozen).is_read_only && of(nested).is_read_only && !of(snapshot).is_read_only);
-    filesystem.delete_subvolume(&caller, &root, b"first").unwrap();
+    filesystem.subvolumes().delete(&caller, &root, b"first").unwrap();
     drop((inside, ours));
-    filesystem.set_default_subvolume(&caller, RootId::FS_TREE).unwrap();
-    filesystem.finish_deletions().unwrap();
+    filesystem.subvolumes().set_default(&caller, RootId::FS_TREE).unwrap();
+    filesystem.maintenance().finish_deletions().unwrap();
     assert_eq!(refused(filesystem.subvolume(first.root)), Refusal::NotFound);
     judge(filesystem, &image);
     let chosen = OpenOptions::parse("subvol=/snapshots/renamed,ro").unwrap();
@@ -569,9 +599,9 @@ fn listings_are_stable_while_names_come_and_go() {
     let root = filesystem.root().unwrap();
     let caller = root_user();
     for number in 0..100 {
-        filesystem.create_file(&caller, &root, format!("f{number}").as_bytes(), 0o644).unwrap();
+        filesystem.names().create_file(&caller, &root, format!("f{number}").as_bytes(), 0o644).unwrap();
     }
-    let open_directory = filesystem.open_directory(&caller, &root).unwrap();
+    let open_directory = filesystem.names().open_directory(&caller, &root).unwrap();
     let mut seen = Vec::new();
     let mut next = 0;
     loop {
@@ -581,7 +611,10 @@ fn listings_are_stable_while_names_come_and_go() {
         for record in records.into_iter().filter(|record| record.offset > 1) {
             // Each name listed is renamed: were the new ones listed too, this would never end.
             let new = [b"x-".as_slice(), &record.name].concat();
-            filesystem.rename(&caller, &root, &record.name, &root, &new, RenameMode::Replace).unwrap();
+            filesystem
+                .names()
+                .rename(&caller, &root, &record.name, &root, &new, RenameMode::Replace)
+                .unwrap();
             seen.push(record.name);
         }
         filesystem.sync().unwrap();
@@ -600,12 +633,12 @@ fn a_removed_directory_takes_no_names_while_it_is_open() {
     let root = filesystem.root().unwrap();
     let caller = root_user();
     let file = put(&filesystem, &root, "file", b"x");
-    let directory = filesystem.create_directory(&caller, &root, b"directory", 0o755).unwrap();
-    let open_directory = filesystem.open_directory(&caller, &directory).unwrap();
-    filesystem.remove_directory(&caller, &root, b"directory").unwrap();
-    assert_eq!(refused(filesystem.create_file(&caller, &directory, b"x", 0o644)), Refusal::NotFound);
-    assert_eq!(refused(filesystem.link(&caller, &file, &directory, b"x")), Refusal::NotFound);
-    let renamed = filesystem.rename(&caller, &root, b"file", &directory, b"x", RenameMode::Replace);
+    let directory = filesystem.names().create_directory(&caller, &root, b"directory", 0o755).unwrap();
+    let open_directory = filesystem.names().open_directory(&caller, &directory).unwrap();
+    filesystem.names().remove_directory(&caller, &root, b"directory").unwrap();
+    assert_eq!(refused(filesystem.names().create_file(&caller, &directory, b"x", 0o644)), Refusal::NotFound);
+    assert_eq!(refused(filesystem.names().link(&caller, &file, &directory, b"x")), Refusal::NotFound);
+    let renamed = filesystem.names().rename(&caller, &root, b"file", &directory, b"x", RenameMode::Replace);
     assert_eq!(refused(renamed), Refusal::NotFound);
     filesystem.sync().unwrap();
     drop(open_directory);
@@ -627,7 +660,7 @@ fn with_owners_me_all_is_ours_and_what_is_stored_stays() {
         permissions: Some(0o600),
         ..Default::default()
     };
-    filesystem.set_attributes(&root_user(), &file, &changes).unwrap();
+    filesystem.attributes().set(&root_user(), &file, &changes).unwrap();
     drop((file, root));
     filesystem.close().unwrap();
     let options = OpenOptions { owners: Owners::Me, ..OpenOptions::default() };
@@ -635,14 +668,14 @@ fn with_owners_me_all_is_ours_and_what_is_stored_stays() {
     let root = filesystem.root().unwrap();
     let us = UserId(rustix::process::geteuid().as_raw());
     let caller = Caller { capabilities: vlinder_fs::Capabilities::NONE, ..Caller::user(us, GroupId(0)) };
-    let file = filesystem.lookup(&caller, &root, b"file").unwrap();
-    assert_eq!(filesystem.attributes(&file).user, us);
-    filesystem.access(&caller, &file, vlinder_fs::Access::WRITE).unwrap();
-    let taken = filesystem.set_attributes(&caller, &file, &own_by(us.0 + 1));
+    let file = filesystem.names().lookup(&caller, &root, b"file").unwrap();
+    assert_eq!(filesystem.attributes().of(&file).user, us);
+    filesystem.rights().access(&caller, &file, vlinder_fs::Access::WRITE).unwrap();
+    let taken = filesystem.attributes().set(&caller, &file, &own_by(us.0 + 1));
     assert_eq!(refused(taken), Refusal::NotPermitted);
     drop((file, root));
     filesystem.close().unwrap();
     let filesystem = open(&image);
-    let file = filesystem.lookup(&root_user(), &filesystem.root().unwrap(), b"file").unwrap();
-    assert_eq!(filesystem.attributes(&file).user, UserId(4711));
+    let file = filesystem.names().lookup(&root_user(), &filesystem.root().unwrap(), b"file").unwrap();
+    assert_eq!(filesystem.attributes().of(&file).user, UserId(4711));
 }

@@ -106,7 +106,7 @@ fn bytes_on_their_way_into_space_that_a_snapshot_comes_to_share_go_elsewhere() {
     let inode = files.resolve("/prepared".as_ref()).unwrap();
     let reserve = Allocate::Reserve { keep_size: false };
     let caller = Caller::superuser();
-    filesystem.allocate_file(&caller, &inode, reserve, 0, BYTES as u64, WriteOrigin::Caller).unwrap();
+    filesystem.files().allocate_file(&caller, &inode, reserve, 0, BYTES as u64, WriteOrigin::Caller).unwrap();
     files.sync().unwrap();
 
     files.write("/before", vec![BEFORE; BYTES]).unwrap();
@@ -118,7 +118,7 @@ fn bytes_on_their_way_into_space_that_a_snapshot_comes_to_share_go_elsewhere() {
         })
     };
     wait_for(&device.is_flushing);
-    filesystem.write_at(&caller, &inode, 0, vec![WRITTEN; BYTES].into()).unwrap();
+    filesystem.files().write_at(&caller, &inode, 0, vec![WRITTEN; BYTES].into()).unwrap();
     flush(&filesystem, &inode).unwrap();
     snapshot.join().unwrap();
 

@@ -24,7 +24,7 @@ fn is_no_space(error: &FsError) -> bool {
 
 fn create(filesystem: &Filesystem, name: &str) -> Result<Arc<Inode>, FsError> {
     let root = filesystem.root()?;
-    filesystem.create_file(&root_user(), &root, name.as_bytes(), 0o644)
+    filesystem.names().create_file(&root_user(), &root, name.as_bytes(), 0o644)
 }
 
 fn content(part: u64) -> Vec<u8> {
@@ -34,7 +34,7 @@ fn content(part: u64) -> Vec<u8> {
 /// Writes parts of 1 MiB until there is no room, or so many were written; gives how many.
 fn write(filesystem: &Filesystem, file: &Arc<Inode>, most: u64) -> u64 {
     for part in 0..most {
-        match filesystem.write_at(&root_user(), file, part * MEBIBYTE, content(part).into()) {
+        match filesystem.files().write_at(&root_user(), file, part * MEBIBYTE, content(part).into()) {
             Ok(()) => {}
             Err(error) if is_no_space(&error) => return part,
             Err(error) => panic!("{error}"),
@@ -62,7 +62,7 @@ fn opened_again(filesystem: Filesystem, image: &Path) -> (Filesystem, Arc<Inode>
     btrfs_check_data(image).unwrap();
     let again = open(image);
     let root = again.root().unwrap();
-    let file = again.lookup(&root_user(), &root, b"data").unwrap();
+    let file = again.names().lookup(&root_user(), &root, b"data").unwrap();
     (again, file)
 }
 
@@ -70,7 +70,10 @@ fn compare(filesystem: &Filesystem, file: &Arc<Inode>, parts: u64) {
     let mut bytes = vec![0; MEBIBYTE as usize];
     for part in 0..parts {
         let cache = vlinder_fs::data::OpenCache::new();
-        assert_eq!(filesystem.read_at(file, &cache, part * MEBIBYTE, &mut bytes).unwrap() as u64, MEBIBYTE);
+        assert_eq!(
+            filesystem.files().read_at(file, &cache, part * MEBIBYTE, &mut bytes).unwrap() as u64,
+            MEBIBYTE
+        );
         assert!(bytes == content(part), "part {part}");
     }
 }
@@ -139,26 +142,29 @@ fn a_snapshot_goes_from_a_full_file_system_whose_files_it_shares() {
             // Sharing all that there is, while there is room for that, and at last without.
             if made % 5_000 == 0 {
                 let shot = format!("snapshot{snapshots}");
-                filesystem.snapshot(&caller, root.id().root, &root, shot.as_bytes(), false).unwrap();
+                filesystem
+                    .subvolumes()
+                    .snapshot(&caller, root.id().root, &root, shot.as_bytes(), false)
+                    .unwrap();
                 snapshots += 1;
             }
         }
         filesystem.sync().unwrap();
-        let unlink = |number: u64| filesystem.unlink(&caller, &root, name(number).as_bytes());
+        let unlink = |number: u64| filesystem.names().unlink(&caller, &root, name(number).as_bytes());
         // What is shared has to be copied: that may be refused, until the snapshots go.
         let refused = (0..made).filter(|number| unlink(*number).is_err()).collect::<Vec<_>>();
         for number in 0..snapshots {
             let shot = format!("snapshot{number}");
-            filesystem.delete_subvolume(&caller, &root, shot.as_bytes()).unwrap_or_else(|error| {
+            filesystem.subvolumes().delete(&caller, &root, shot.as_bytes()).unwrap_or_else(|error| {
                 panic!("{arguments:?}, {number} of {snapshots}, {} refused: {error}", refused.len())
             });
         }
-        filesystem.finish_deletions().unwrap();
+        filesystem.maintenance().finish_deletions().unwrap();
         filesystem.sync().unwrap();
         for number in refused {
             unlink(number).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
         }
-        assert_eq!(filesystem.attributes(&root).size_bytes, 0);
+        assert_eq!(filesystem.attributes().of(&root).size_bytes, 0);
         drop(root);
         filesystem.close().unwrap();
         btrfs_check_data(&image).unwrap();
@@ -184,7 +190,7 @@ fn bytes_written_over_while_a_flush_takes_them_have_their_promise() {
         });
         for number in 0..30_000_u32 {
             let bytes = vec![number as u8; 1 << 16];
-            filesystem.write_at(&root_user(), &file, 0, bytes.into()).unwrap();
+            filesystem.files().write_at(&root_user(), &file, 0, bytes.into()).unwrap();
         }
         end.store(true, relaxed);
     });
@@ -208,7 +214,7 @@ fn parts_that_have_no_room_together_overwrite_a_full_file_one_by_one() {
     drop(spare);
     let file = create(&filesystem, "data").unwrap();
     let write = |parts: &[(u64, &[u8])]| {
-        filesystem.write_file_direct(&root_user(), &file, parts, WriteOrigin::Caller)
+        filesystem.files().write_file_direct(&root_user(), &file, parts, WriteOrigin::Caller)
     };
     // From the end on, so that no two blocks lie in one extent. Where one does not fit, a commit may settle
     // what was reckoned for those before.
@@ -225,7 +231,7 @@ fn parts_that_have_no_room_together_overwrite_a_full_file_one_by_one() {
         }
     }
     assert!((1..END - OVERWRITTEN).contains(&first), "the first of {END} blocks is {first}");
-    filesystem.unlink(&root_user(), &filesystem.root().unwrap(), b"spare").unwrap();
+    filesystem.names().unlink(&root_user(), &filesystem.root().unwrap(), b"spare").unwrap();
     filesystem.sync().unwrap();
     let from = END - OVERWRITTEN;
     let bytes = [2; BLOCK];
@@ -234,7 +240,7 @@ fn parts_that_have_no_room_together_overwrite_a_full_file_one_by_one() {
     let (again, file) = opened_again(filesystem, &image);
     let mut found = vec![0; OVERWRITTEN as usize * BLOCK];
     let cache = vlinder_fs::data::OpenCache::new();
-    let count = again.read_at(&file, &cache, from * BLOCK as u64, &mut found).unwrap();
+    let count = again.files().read_at(&file, &cache, from * BLOCK as u64, &mut found).unwrap();
     assert!(count == found.len() && found.iter().all(|byte| *byte == 2));
     drop(file);
     again.close().unwrap();
@@ -259,7 +265,8 @@ fn items_of_direct_writes_find_room_that_names_and_other_writes_left_them() {
             let byte = (state >> 20) as u8;
             let bytes = [byte; BLOCK];
             let parts = [(offset, &bytes[..])];
-            let written = filesystem.write_file_direct(&root_user(), &file, &parts, WriteOrigin::Caller);
+            let written =
+                filesystem.files().write_file_direct(&root_user(), &file, &parts, WriteOrigin::Caller);
             match written {
                 Ok(_) => {
                     expected.insert(offset, byte);
@@ -288,7 +295,7 @@ fn items_of_direct_writes_find_room_that_names_and_other_writes_left_them() {
         let cache = vlinder_fs::data::OpenCache::new();
         let mut bytes = [0; BLOCK];
         for (offset, byte) in expected {
-            again.read_at(&file, &cache, offset, &mut bytes).unwrap();
+            again.files().read_at(&file, &cache, offset, &mut bytes).unwrap();
             assert!(bytes == [byte; BLOCK], "{arguments:?}: {offset}");
         }
     }
@@ -302,7 +309,7 @@ fn a_copy_that_is_refused_leaves_its_target_as_it_was() {
     let image = image(&scratch, 128, &[]);
     let filesystem = open(&image);
     let source = create(&filesystem, "source").unwrap();
-    filesystem.write_at(&root_user(), &source, 0, vec![7; 1800].into()).unwrap();
+    filesystem.files().write_at(&root_user(), &source, 0, vec![7; 1800].into()).unwrap();
     let targets: Vec<_> =
         (0..64).map(|number| create(&filesystem, &format!("target{number}")).unwrap()).collect();
     filesystem.sync().unwrap();
@@ -310,12 +317,13 @@ fn a_copy_that_is_refused_leaves_its_target_as_it_was() {
     // Data are full then, metadata are not.
     let parts = write(&filesystem, &filler, u64::MAX);
     let sectors = (parts * MEBIBYTE..).step_by(4096);
-    let accepts = |at: &u64| filesystem.write_at(&root_user(), &filler, *at, vec![1; 4096].into()).is_ok();
+    let accepts =
+        |at: &u64| filesystem.files().write_at(&root_user(), &filler, *at, vec![1; 4096].into()).is_ok();
     assert!(sectors.take_while(accepts).count() < 256);
     let (mut done, mut refused) = (0, 0);
     for target in &targets {
         let origin = WriteOrigin::OpenFile { times: ContentTimes::Move };
-        match filesystem.copy_file_range(&root_user(), (&source, 0), (target, 0), 1800, origin) {
+        match filesystem.files().copy_file_range(&root_user(), (&source, 0), (target, 0), 1800, origin) {
             Ok(change) => {
                 assert_eq!((change.length_bytes, target.size()), (1800, 1800));
                 done += 1;

@@ -35,7 +35,7 @@ fn open(device: Arc<dyn Device>) -> Filesystem {
 
 fn write(filesystem: &Filesystem, inode: &Arc<Inode>, bytes: &[u8]) {
     let origin = WriteOrigin::OpenFile { times: ContentTimes::Stay };
-    filesystem.write_file(&root_user(), inode, 0, Cow::Borrowed(bytes), origin).unwrap();
+    filesystem.files().write_file(&root_user(), inode, 0, Cow::Borrowed(bytes), origin).unwrap();
 }
 
 /// The name `file` stands for a file of two names with an attribute.
@@ -43,18 +43,21 @@ fn base(flags: InodeFlags) -> MemoryDevice {
     let device = Arc::new(Recipe { device_bytes: 256 << 20, ..Recipe::default() }.in_memory());
     let filesystem = open(Arc::clone(&device) as _);
     let (caller, root) = (root_user(), filesystem.root().unwrap());
-    let file = filesystem.create_file(&caller, &root, b"file", 0o640).unwrap();
-    filesystem.set_flags(&caller, &file, flags).unwrap();
+    let file = filesystem.names().create_file(&caller, &root, b"file", 0o640).unwrap();
+    filesystem.attributes().set_flags(&caller, &file, flags).unwrap();
     write(&filesystem, &file, &noise(OLD, 1));
-    filesystem.set_extended_attribute(&caller, &file, b"user.note", b"kept", AttributeMode::Either).unwrap();
-    filesystem.link(&caller, &file, &root, b"second").unwrap();
+    filesystem
+        .attributes()
+        .set_extended_attribute(&caller, &file, b"user.note", b"kept", AttributeMode::Either)
+        .unwrap();
+    filesystem.names().link(&caller, &file, &root, b"second").unwrap();
     drop(file);
     filesystem.close().unwrap();
     device.snapshot()
 }
 
 fn file(filesystem: &Filesystem) -> Arc<Inode> {
-    filesystem.lookup(&root_user(), &filesystem.root().unwrap(), b"file").unwrap()
+    filesystem.names().lookup(&root_user(), &filesystem.root().unwrap(), b"file").unwrap()
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn after_a_cut_the_content_is_the_old_or_the_new() {
         let device = Arc::new(SimulatedDevice::from_image(base(flags)));
         let filesystem = open(Arc::clone(&device) as _);
         let target = file(&filesystem);
-        let (flags, attributes) = (target.flags(), filesystem.attributes(&target));
+        let (flags, attributes) = (target.flags(), filesystem.attributes().of(&target));
         let replacement = Replacement::begin(&filesystem, &root_user(), &target).unwrap();
         let new = noise(NEW, 2);
         write(&filesystem, replacement.content(), &new[..NEW / 2]);
@@ -86,10 +89,11 @@ fn after_a_cut_the_content_is_the_old_or_the_new() {
             assert!(is_new || content == noise(OLD, 1), "{}: {} bytes", cut.description, content.len());
             assert!(is_new || cut.mark != Some(2), "{}: what was synced is lost", cut.description);
             seen[usize::from(is_new)] += 1;
-            let now = filesystem.attributes(&found);
+            let now = filesystem.attributes().of(&found);
             assert_eq!((now.id, now.mode, now.link_count), (attributes.id, attributes.mode, 2));
             assert_eq!(found.flags(), flags);
-            let note = filesystem.extended_attribute(&root_user(), &found, b"user.note").unwrap();
+            let note =
+                filesystem.attributes().extended_attribute(&root_user(), &found, b"user.note").unwrap();
             assert_eq!(note, b"kept");
             drop(found);
             filesystem.close().unwrap();
@@ -104,12 +108,12 @@ fn a_replacement_that_is_dropped_leaves_nothing() {
     let device = Arc::new(base(InodeFlags::NONE));
     let filesystem = open(Arc::clone(&device) as _);
     let target = file(&filesystem);
-    let before = filesystem.attributes(&target);
+    let before = filesystem.attributes().of(&target);
     let replacement = Replacement::begin(&filesystem, &root_user(), &target).unwrap();
     write(&filesystem, replacement.content(), &noise(NEW, 3));
     let content = replacement.content().id();
     drop(replacement);
-    assert_eq!(filesystem.attributes(&target), before);
+    assert_eq!(filesystem.attributes().of(&target), before);
     assert_eq!(filesystem.inode(content).unwrap_err().refusal(), Some(Refusal::NotFound));
     assert!(read(&filesystem, &target) == noise(OLD, 1));
     drop(target);
@@ -127,16 +131,16 @@ fn files_that_no_program_could_cut_are_refused() {
         Replacement::begin(&filesystem, &caller, inode).err().and_then(|error| error.refusal())
     };
     for flags in [InodeFlags::IMMUTABLE, InodeFlags::APPEND] {
-        filesystem.set_flags(&caller, &target, flags).unwrap();
+        filesystem.attributes().set_flags(&caller, &target, flags).unwrap();
         assert_eq!(refused(&target), Some(Refusal::NotPermitted), "{flags}");
-        filesystem.set_flags(&caller, &target, InodeFlags::NONE).unwrap();
+        filesystem.attributes().set_flags(&caller, &target, InodeFlags::NONE).unwrap();
     }
     // As a file that fs-verity has sealed; no call sets the flag.
     target.state().item.flags = InodeFlags::VERITY;
     assert_eq!(refused(&target), Some(Refusal::NotPermitted));
     target.state().item.flags = InodeFlags::NONE;
     assert_eq!(refused(&root), Some(Refusal::IsADirectory));
-    let link = filesystem.create_symbolic_link(&caller, &root, b"link", b"file").unwrap();
+    let link = filesystem.names().create_symbolic_link(&caller, &root, b"link", b"file").unwrap();
     assert_eq!(refused(&link), Some(Refusal::SymbolicLinkLoop));
     assert_eq!(refused(&target), None);
 }

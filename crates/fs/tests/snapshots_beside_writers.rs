@@ -87,6 +87,7 @@ impl Run {
                 |_| 0,
                 || {
                     filesystem
+                        .files()
                         .allocate_file(&caller, file.inode(), Allocate::PunchHole, offset, length, origin)
                         .unwrap();
                 },
@@ -97,12 +98,18 @@ impl Run {
                 |_| 0,
                 || {
                     let zero = Allocate::ZeroRange { keep_size: true };
-                    filesystem.allocate_file(&caller, file.inode(), zero, offset, length, origin).unwrap();
+                    filesystem
+                        .files()
+                        .allocate_file(&caller, file.inode(), zero, offset, length, origin)
+                        .unwrap();
                 },
             ),
             9 => {
                 let reserve = Allocate::Reserve { keep_size: true };
-                filesystem.allocate_file(&caller, file.inode(), reserve, offset, length, origin).unwrap();
+                filesystem
+                    .files()
+                    .allocate_file(&caller, file.inode(), reserve, offset, length, origin)
+                    .unwrap();
             }
             10 => {
                 let from = random.next_u64() % (SECTORS - (sectors.end - start) + 1);
@@ -117,7 +124,7 @@ impl Run {
                     |sector| values[(from + sector - start) as usize],
                     || {
                         let (source, target) = ((file.inode(), from * SECTOR as u64), (file.inode(), offset));
-                        filesystem.clone_range(&caller, source, target, length).unwrap();
+                        filesystem.files().clone_range(&caller, source, target, length).unwrap();
                     },
                 );
             }
@@ -189,7 +196,7 @@ fn make_files(run: &Run) {
         let file = run.files.create(path("", number)).unwrap();
         if number % FILES_OF_THREAD == 1 {
             let (caller, inode) = (Caller::superuser(), file.inode());
-            run.files.filesystem().set_flags(&caller, inode, InodeFlags::NODATACOW).unwrap();
+            run.files.filesystem().attributes().set_flags(&caller, inode, InodeFlags::NODATACOW).unwrap();
         }
         let (filesystem, length) = (run.files.filesystem(), SECTORS * SECTOR as u64);
         if number % FILES_OF_THREAD == 3 {
@@ -198,6 +205,7 @@ fn make_files(run: &Run) {
         }
         let reserve = Allocate::Reserve { keep_size: false };
         filesystem
+            .files()
             .allocate_file(&Caller::superuser(), file.inode(), reserve, 0, length, WriteOrigin::Caller)
             .unwrap();
     }

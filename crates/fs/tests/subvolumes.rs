@@ -22,7 +22,7 @@ fn paths(filesystem: &Filesystem) -> Vec<String> {
         let path = String::from_utf8_lossy(&one.path).into_owned();
         if one.is_deleted { format!("deleted {}", one.id) } else { path }
     };
-    filesystem.subvolumes().unwrap().iter().map(shown).collect()
+    filesystem.subvolumes().all().unwrap().iter().map(shown).collect()
 }
 
 fn refused<T: std::fmt::Debug>(result: vlinder_fs::Result<T>) -> Refusal {
@@ -38,19 +38,19 @@ fn what_the_running_transaction_made_and_deleted_is_listed_at_once() {
     let filesystem = open(&image);
     let (root, caller) = (filesystem.root().unwrap(), root_user());
     let before = filesystem.engine().generation();
-    let first = filesystem.create_subvolume(&caller, &root, b"first").unwrap();
+    let first = filesystem.subvolumes().create(&caller, &root, b"first").unwrap();
     let inside = filesystem.inode(first).unwrap();
-    filesystem.create_subvolume(&caller, &inside, b"nested").unwrap();
+    filesystem.subvolumes().create(&caller, &inside, b"nested").unwrap();
     assert_eq!(paths(&filesystem), ["", "first", "first/nested"]);
     assert_eq!(filesystem.engine().generation(), before, "the test is about one transaction");
     // Kept in memory by this one, so that its blocks stay.
-    let held = filesystem.lookup(&caller, &inside, b"nested").unwrap();
-    filesystem.delete_subvolume(&caller, &inside, b"nested").unwrap();
+    let held = filesystem.names().lookup(&caller, &inside, b"nested").unwrap();
+    filesystem.subvolumes().delete(&caller, &inside, b"nested").unwrap();
     assert_eq!(paths(&filesystem), ["", "first", "deleted 257"]);
     filesystem.sync().unwrap();
     assert_eq!(paths(&filesystem), ["", "first", "deleted 257"]);
     drop(held);
-    filesystem.finish_deletions().unwrap();
+    filesystem.maintenance().finish_deletions().unwrap();
     assert_eq!(paths(&filesystem), ["", "first"]);
     drop((inside, root));
     filesystem.close().unwrap();
@@ -75,36 +75,40 @@ fn an_ordinary_user_removes_an_empty_subvolume_as_a_directory_and_may_not_delete
     let (root, caller) = (filesystem.root().unwrap(), root_user());
     let user = Caller::user(UserId(USER), GroupId(USER));
     for theirs in ["ours", "linux"] {
-        let directory = filesystem.create_directory(&caller, &root, theirs.as_bytes(), 0o755).unwrap();
+        let directory =
+            filesystem.names().create_directory(&caller, &root, theirs.as_bytes(), 0o755).unwrap();
         let owner =
             SetAttributes { user: Some(UserId(USER)), group: Some(GroupId(USER)), ..Default::default() };
-        filesystem.set_attributes(&caller, &directory, &owner).unwrap();
+        filesystem.attributes().set(&caller, &directory, &owner).unwrap();
         for name in ["empty", "others", "full", "default"] {
             let by = if name == "others" { &caller } else { &user };
-            let made = filesystem.create_subvolume(by, &directory, name.as_bytes()).unwrap();
+            let made = filesystem.subvolumes().create(by, &directory, name.as_bytes()).unwrap();
             if name == "full" {
                 let inside = filesystem.inode(made).unwrap();
-                filesystem.create_file(&user, &inside, b"file", 0o644).unwrap();
+                filesystem.names().create_file(&user, &inside, b"file", 0o644).unwrap();
             }
         }
-        filesystem.create_directory(&caller, &directory, b"foreign", 0o755).unwrap();
-        let foreign = filesystem.lookup(&caller, &directory, b"foreign").unwrap();
-        filesystem.create_subvolume(&caller, &foreign, b"empty").unwrap();
+        filesystem.names().create_directory(&caller, &directory, b"foreign", 0o755).unwrap();
+        let foreign = filesystem.names().lookup(&caller, &directory, b"foreign").unwrap();
+        filesystem.subvolumes().create(&caller, &foreign, b"empty").unwrap();
     }
-    let ours = filesystem.lookup(&caller, &root, b"ours").unwrap();
-    let default = filesystem.lookup(&caller, &ours, b"default").unwrap().id().root;
-    filesystem.set_default_subvolume(&caller, default).unwrap();
-    let foreign = filesystem.lookup(&caller, &ours, b"foreign").unwrap();
+    let ours = filesystem.names().lookup(&caller, &root, b"ours").unwrap();
+    let default = filesystem.names().lookup(&caller, &ours, b"default").unwrap().id().root;
+    filesystem.subvolumes().set_default(&caller, default).unwrap();
+    let foreign = filesystem.names().lookup(&caller, &ours, b"foreign").unwrap();
     for name in [&b"empty"[..], b"full"] {
-        assert_eq!(refused(filesystem.delete_subvolume(&user, &ours, name)), Refusal::NotPermitted);
+        assert_eq!(refused(filesystem.subvolumes().delete(&user, &ours, name)), Refusal::NotPermitted);
     }
-    filesystem.remove_directory(&user, &ours, b"empty").unwrap();
-    filesystem.remove_directory(&user, &ours, b"others").unwrap();
-    assert_eq!(refused(filesystem.remove_directory(&user, &ours, b"full")), Refusal::NotEmpty);
-    assert_eq!(refused(filesystem.remove_directory(&user, &ours, b"default")), Refusal::NotPermitted);
-    assert_eq!(refused(filesystem.remove_directory(&user, &foreign, b"empty")), Refusal::AccessDenied);
+    filesystem.names().remove_directory(&user, &ours, b"empty").unwrap();
+    filesystem.names().remove_directory(&user, &ours, b"others").unwrap();
+    assert_eq!(refused(filesystem.names().remove_directory(&user, &ours, b"full")), Refusal::NotEmpty);
+    assert_eq!(refused(filesystem.names().remove_directory(&user, &ours, b"default")), Refusal::NotPermitted);
+    assert_eq!(
+        refused(filesystem.names().remove_directory(&user, &foreign, b"empty")),
+        Refusal::AccessDenied
+    );
     drop((ours, foreign, root));
-    filesystem.finish_deletions().unwrap();
+    filesystem.maintenance().finish_deletions().unwrap();
     filesystem.close().unwrap();
     let mount = KernelMount::new(&image, "subvolid=5").unwrap();
     let at = |path: &str| mount.path().join("linux").join(path);
@@ -139,7 +143,7 @@ fn quiet() -> OpenOptions {
 fn delete_quietly(filesystem: &Filesystem) {
     let (root, caller) = (filesystem.root().unwrap(), root_user());
     let deleted_in = filesystem.engine().generation();
-    filesystem.delete_subvolume(&caller, &root, b"big").unwrap();
+    filesystem.subvolumes().delete(&caller, &root, b"big").unwrap();
     for _ in 0..1_000 {
         if filesystem.engine().generation() > deleted_in {
             break;
@@ -155,11 +159,11 @@ fn delete_big(filesystem: &Filesystem) -> (RootId, u64) {
     let (root, caller) = (filesystem.root().unwrap(), root_user());
     filesystem.sync().unwrap();
     let empty = used(filesystem);
-    let big = filesystem.create_subvolume(&caller, &root, b"big").unwrap();
+    let big = filesystem.subvolumes().create(&caller, &root, b"big").unwrap();
     let inside = filesystem.inode(big).unwrap();
     for number in 0..6_000 {
         let name = format!("a file with a long name that takes room {number}");
-        filesystem.create_file(&caller, &inside, name.as_bytes(), 0o644).unwrap();
+        filesystem.names().create_file(&caller, &inside, name.as_bytes(), 0o644).unwrap();
     }
     filesystem.sync().unwrap();
     delete_quietly(filesystem);
@@ -194,15 +198,15 @@ fn a_deletion_that_the_power_cuts_goes_on_at_the_next_opening_here_and_in_linux(
             quiet(),
         )
         .unwrap();
-        let found = filesystem.subvolume_information(big).unwrap();
+        let found = filesystem.subvolumes().information(big).unwrap();
         assert!(found.is_deleted, "{found:?}");
         assert_eq!(filesystem.engine().dead_trees().ids(), [big]);
         let progress = filesystem.engine().tree(big).unwrap().item().drop_progress;
         resumed += usize::from(progress.objectid.0 != 0);
         let left = used(&filesystem);
         assert!(left <= full);
-        filesystem.finish_deletions().unwrap();
-        assert_eq!(refused(filesystem.subvolume_information(big)), Refusal::NotFound);
+        filesystem.maintenance().finish_deletions().unwrap();
+        assert_eq!(refused(filesystem.subvolumes().information(big)), Refusal::NotFound);
         // The root tree may have one block more or less than an empty file system's; all else is free again.
         assert!(
             used(&filesystem).abs_diff(empty) <= 4 * 4096,
@@ -220,12 +224,12 @@ fn a_deletion_that_the_power_cuts_goes_on_at_the_next_opening_here_and_in_linux(
     assert!(synced.success());
     mount.unmount().unwrap();
     let filesystem = open(&path);
-    assert_eq!(refused(filesystem.subvolume_information(big)), Refusal::NotFound);
+    assert_eq!(refused(filesystem.subvolumes().information(big)), Refusal::NotFound);
     drop(filesystem);
     btrfs_check(&path).unwrap();
     write_image(half, &path);
     let filesystem = open(&path);
-    filesystem.finish_deletions().unwrap();
+    filesystem.maintenance().finish_deletions().unwrap();
     filesystem.close().unwrap();
     let mount = KernelMount::new(&path, "").unwrap();
     mount.scrub().unwrap();
@@ -243,11 +247,14 @@ fn what_is_left_of_a_deleted_file_without_checksums_is_no_damage() {
     let options = OpenOptions::parse("commit=100000,nodatacow").unwrap();
     let filesystem = Filesystem::open_devices(vec![Arc::clone(&device) as _], options).unwrap();
     let (root, caller) = (filesystem.root().unwrap(), root_user());
-    let big = filesystem.create_subvolume(&caller, &root, b"big").unwrap();
-    let file = filesystem.create_file(&caller, &filesystem.inode(big).unwrap(), b"fragments", 0o644).unwrap();
+    let big = filesystem.subvolumes().create(&caller, &root, b"big").unwrap();
+    let file = filesystem
+        .names()
+        .create_file(&caller, &filesystem.inode(big).unwrap(), b"fragments", 0o644)
+        .unwrap();
     // Some forty items of extents lie in a leaf of this size.
     for fragment in 0..2_000 {
-        filesystem.write_at(&caller, &file, fragment * 8192, vec![1; 4096].into()).unwrap();
+        filesystem.files().write_at(&caller, &file, fragment * 8192, vec![1; 4096].into()).unwrap();
     }
     filesystem.sync().unwrap();
     delete_quietly(&filesystem);

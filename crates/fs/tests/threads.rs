@@ -49,7 +49,7 @@ fn step(files: &Files, random: &SeededRandom) -> vlinder_fs::Result<()> {
             let (from_directory, from_name) = files.resolve_parent(Path::new(&from))?;
             let (to_directory, to_name) = files.resolve_parent(Path::new(&to))?;
             let mode = RenameMode::Exchange;
-            files.filesystem().rename(
+            files.filesystem().names().rename(
                 &root_user(),
                 &from_directory,
                 &from_name,
@@ -103,7 +103,7 @@ fn run(seed: u64) {
     assert!(done.iter().all(|done| *done > OPERATIONS / 10), "{done:?}");
     assert_eq!(files.filesystem().engine().read_only_reason(), None, "seed {seed}");
     let ours = support::walk(files.filesystem());
-    files.filesystem().finish_deletions().unwrap();
+    files.filesystem().maintenance().finish_deletions().unwrap();
     files.close().unwrap();
     btrfs_check(&image).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     let mount = KernelMount::new(&image, "").unwrap();

@@ -181,7 +181,7 @@ fn with_attributes(
         let caller = Caller::superuser();
         let mode = AttributeMode::Either;
         set(&|name, value| {
-            files.filesystem().set_extended_attribute(&caller, file.inode(), name, value, mode)
+            files.filesystem().attributes().set_extended_attribute(&caller, file.inode(), name, value, mode)
         });
     })
 }

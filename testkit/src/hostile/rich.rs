@@ -76,7 +76,7 @@ fn preallocate(files: &Files, path: &str) {
     let (filesystem, caller) = (files.filesystem(), Caller::superuser());
     let (what, origin) =
         (Allocate::Reserve { keep_size: false }, WriteOrigin::OpenFile { times: ContentTimes::Move });
-    filesystem.allocate_file(&caller, file.inode(), what, 8192, 65_536, origin).unwrap();
+    filesystem.files().allocate_file(&caller, file.inode(), what, 8192, 65_536, origin).unwrap();
 }
 
 /// An extent with more users than its item has room for, in a leaf that a snapshot shares and the subvolume

@@ -83,7 +83,11 @@ fn write(
     change(&files, recipe.state != "fresh")
         .or_else(|error| if is_full && is_full_disk(&error) { Ok(()) } else { Err(error) })
         .map_err(|error| format!("writing: {error}"))?;
-    files.filesystem().finish_deletions().map_err(|error| format!("finishing deletions: {error}"))?;
+    files
+        .filesystem()
+        .maintenance()
+        .finish_deletions()
+        .map_err(|error| format!("finishing deletions: {error}"))?;
     files.close().map_err(|error| format!("closing: {error}"))?;
     let after = walk_of_images(recipe, images)?;
     compare(&without(before, &[OWN]), &without(&after, &[OWN]))

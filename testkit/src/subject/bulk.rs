@@ -106,6 +106,7 @@ impl Bulk {
             // Empty chunks go with the next commit, when nothing in them is pinned any more.
             work.subject
                 .filesystem
+                .names()
                 .create_directory(subject.caller(), &root, format!("turn-{turn}").as_bytes(), 0o755)
                 .map_err(|error| error.to_string())?;
             judge(format!("chunks given back {turn}"))?;
@@ -133,10 +134,10 @@ impl Work<'_> {
     fn directory(&mut self, name: &str) -> Result<Arc<Inode>, FsError> {
         let filesystem = &self.subject.filesystem;
         let root = filesystem.root()?;
-        match filesystem.lookup(self.subject.caller(), &root, name.as_bytes()) {
+        match filesystem.names().lookup(self.subject.caller(), &root, name.as_bytes()) {
             Err(error) if error.errno() == rustix::io::Errno::NOENT => {
                 self.totals.histogram.count("mkdir", true);
-                filesystem.create_directory(self.subject.caller(), &root, name.as_bytes(), 0o755)
+                filesystem.names().create_directory(self.subject.caller(), &root, name.as_bytes(), 0o755)
             }
             other => other,
         }
@@ -156,7 +157,8 @@ impl Work<'_> {
             let directory = self.directory(&format!("directory-{}", number % 7))?;
             let name = format!("{:x}-{round}-{number}", self.choice.below(1 << 40));
             let filesystem = &self.subject.filesystem;
-            let file = filesystem.create_file(self.subject.caller(), &directory, name.as_bytes(), 0o644)?;
+            let file =
+                filesystem.names().create_file(self.subject.caller(), &directory, name.as_bytes(), 0o644)?;
             self.totals.histogram.count("create", true);
             // Some in the tree, some in an extent of their own, some empty.
             let length = [0, 30, 600, 5000][self.choice.below(4) as usize];
@@ -190,9 +192,9 @@ impl Work<'_> {
     fn fragment(&mut self, name: &str) -> Result<Arc<Inode>, FsError> {
         let filesystem = &self.subject.filesystem;
         let root = filesystem.root()?;
-        match filesystem.lookup(self.subject.caller(), &root, name.as_bytes()) {
+        match filesystem.names().lookup(self.subject.caller(), &root, name.as_bytes()) {
             Err(error) if error.errno() == rustix::io::Errno::NOENT => {
-                filesystem.create_file(self.subject.caller(), &root, name.as_bytes(), 0o644)
+                filesystem.names().create_file(self.subject.caller(), &root, name.as_bytes(), 0o644)
             }
             other => other,
         }
@@ -201,7 +203,7 @@ impl Work<'_> {
     fn snapshot(&mut self) -> Result<(), FsError> {
         let filesystem = &self.subject.filesystem;
         let root = filesystem.root()?;
-        filesystem.snapshot(self.subject.caller(), RootId::FS_TREE, &root, b"snapshot", true)?;
+        filesystem.subvolumes().snapshot(self.subject.caller(), RootId::FS_TREE, &root, b"snapshot", true)?;
         self.totals.histogram.count("snapshot-read-only", true);
         Ok(())
     }
@@ -230,7 +232,7 @@ impl Work<'_> {
 
     fn delete_in(&mut self, directory: &Arc<Inode>, goes: impl Fn(&Choice) -> bool) -> Result<(), FsError> {
         let filesystem = &self.subject.filesystem;
-        let open = filesystem.open_directory(self.subject.caller(), directory)?;
+        let open = filesystem.names().open_directory(self.subject.caller(), directory)?;
         let mut from = 2;
         loop {
             let records = open.read(from, 512)?;
@@ -238,7 +240,7 @@ impl Work<'_> {
             from = last.offset + 1;
             for record in records {
                 if goes(&self.choice) {
-                    filesystem.unlink(self.subject.caller(), directory, &record.name)?;
+                    filesystem.names().unlink(self.subject.caller(), directory, &record.name)?;
                     self.totals.histogram.count("unlink", true);
                 }
             }
@@ -248,12 +250,12 @@ impl Work<'_> {
     fn empty(&mut self) -> Result<(), FsError> {
         let filesystem = &self.subject.filesystem;
         let root = filesystem.root()?;
-        filesystem.delete_subvolume(self.subject.caller(), &root, b"snapshot")?;
+        filesystem.subvolumes().delete(self.subject.caller(), &root, b"snapshot")?;
         self.totals.histogram.count("subvolume-delete", true);
         for number in 0..7 {
             let directory = self.directory(&format!("directory-{number}"))?;
             self.delete_in(&directory, |_| true)?;
-            filesystem.remove_directory(
+            filesystem.names().remove_directory(
                 self.subject.caller(),
                 &root,
                 format!("directory-{number}").as_bytes(),
@@ -261,12 +263,12 @@ impl Work<'_> {
         }
         self.delete_in(&root, |_| true)?;
         drop(root);
-        self.subject.filesystem.finish_deletions()
+        self.subject.filesystem.maintenance().finish_deletions()
     }
 
     fn delete_files(&mut self, root: &Arc<Inode>) -> Result<(), FsError> {
         for name in [b"large".as_slice(), b"pieces"] {
-            self.subject.filesystem.unlink(self.subject.caller(), root, name)?;
+            self.subject.filesystem.names().unlink(self.subject.caller(), root, name)?;
             self.totals.histogram.count("unlink", true);
         }
         Ok(())
@@ -276,14 +278,14 @@ impl Work<'_> {
     fn take_space(&mut self) -> Result<(), FsError> {
         let filesystem = &self.subject.filesystem;
         let root = filesystem.root()?;
-        let large = filesystem.create_file(self.subject.caller(), &root, b"large", 0o644)?;
+        let large = filesystem.names().create_file(self.subject.caller(), &root, b"large", 0o644)?;
         let length = self.bulk.recipe.device_bytes / 4 * 3;
         {
             let _operation = large.operation.write();
             data::allocate(filesystem, &large, data::Allocate::Reserve { keep_size: false }, 0, length)?;
             self.totals.histogram.count("fallocate", true);
         }
-        let pieces = filesystem.create_file(self.subject.caller(), &root, b"pieces", 0o644)?;
+        let pieces = filesystem.names().create_file(self.subject.caller(), &root, b"pieces", 0o644)?;
         for piece in 0..PIECES {
             self.write(&pieces, piece * 8192, 4096)?;
         }

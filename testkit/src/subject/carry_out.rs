@@ -157,7 +157,7 @@ impl Subject {
                 if self.open.contains_key(slot) {
                     return Err(Trouble::Refused(Errno::MFILE));
                 }
-                let open = self.filesystem.open_inode(
+                let open = self.filesystem.files().open(
                     &self.caller,
                     &inode,
                     OpenMode { read: true, ..OpenMode::default() },
@@ -182,7 +182,7 @@ impl Subject {
             | O::SetDefault { .. }
             | O::SetReadOnly { .. } => self.change_subvolumes(model, operation),
             O::Clean => {
-                self.filesystem.finish_deletions()?;
+                self.filesystem.maintenance().finish_deletions()?;
                 Ok(None)
             }
             O::Sync => {
@@ -196,12 +196,12 @@ impl Subject {
                 if !matches!(inode.file_type(), FileType::Regular | FileType::Directory) {
                     return Err(Trouble::Refused(Errno::INVAL));
                 }
-                self.filesystem.sync_inode(&inode)?;
+                self.filesystem.maintenance().sync_inode(&inode)?;
                 Ok(None)
             }
             O::FsyncOpen { slot, .. } => {
                 let open = self.open.get(slot).ok_or(Trouble::Refused(Errno::BADF))?;
-                self.filesystem.sync_inode(open.inode())?;
+                self.filesystem.maintenance().sync_inode(open.inode())?;
                 Ok(None)
             }
             _ => self.change_data(model, operation).map(|()| None),
@@ -212,7 +212,7 @@ impl Subject {
         let (filesystem, caller) = (&self.filesystem, &self.caller);
         let made = match operation {
             Operation::CreateFile { directory, name, permissions, .. } => {
-                filesystem.create_file(caller, &self.at(model, *directory)?, name, *permissions)?
+                filesystem.names().create_file(caller, &self.at(model, *directory)?, name, *permissions)?
             }
             Operation::CreateNode { directory, name, kind, device, permissions, .. } => {
                 let file_type = match kind {
@@ -226,19 +226,23 @@ impl Subject {
                     _ => DeviceNumber::new(0, 0),
                 };
                 let directory = self.at(model, *directory)?;
-                filesystem.create_node(caller, &directory, name, file_type, *permissions, device)?
+                filesystem.names().create_node(caller, &directory, name, file_type, *permissions, device)?
             }
-            Operation::CreateDirectory { directory, name, permissions, .. } => {
-                filesystem.create_directory(caller, &self.at(model, *directory)?, name, *permissions)?
-            }
+            Operation::CreateDirectory { directory, name, permissions, .. } => filesystem
+                .names()
+                .create_directory(caller, &self.at(model, *directory)?, name, *permissions)?,
             Operation::CreateSymbolicLink { directory, name, target, .. } => {
-                filesystem.create_symbolic_link(caller, &self.at(model, *directory)?, name, target)?
+                filesystem.names().create_symbolic_link(caller, &self.at(model, *directory)?, name, target)?
             }
             Operation::CreateTemporary { directory, permissions, slot, .. } => {
                 if self.open.contains_key(slot) {
                     return Err(Trouble::Refused(Errno::MFILE));
                 }
-                let open = filesystem.create_temporary(caller, &self.at(model, *directory)?, *permissions)?;
+                let open = filesystem.names().create_temporary(
+                    caller,
+                    &self.at(model, *directory)?,
+                    *permissions,
+                )?;
                 let inode = Arc::clone(open.inode());
                 self.open.insert(*slot, open);
                 inode
@@ -252,13 +256,18 @@ impl Subject {
         let (filesystem, caller) = (&self.filesystem, &self.caller);
         match operation {
             Operation::Link { file, directory, name } => {
-                filesystem.link(caller, &self.at(model, *file)?, &self.at(model, *directory)?, name)?;
+                filesystem.names().link(
+                    caller,
+                    &self.at(model, *file)?,
+                    &self.at(model, *directory)?,
+                    name,
+                )?;
             }
             Operation::Unlink { directory, name } => {
-                filesystem.unlink(caller, &self.at(model, *directory)?, name)?
+                filesystem.names().unlink(caller, &self.at(model, *directory)?, name)?
             }
             Operation::RemoveDirectory { directory, name } => {
-                filesystem.remove_directory(caller, &self.at(model, *directory)?, name)?;
+                filesystem.names().remove_directory(caller, &self.at(model, *directory)?, name)?;
             }
             Operation::Rename { from, from_name, to, to_name, mode, .. } => {
                 let (from, to) = (self.at(model, *from)?, self.at(model, *to)?);
@@ -268,9 +277,9 @@ impl Subject {
                     RenameMode::Exchange => FsRename::Exchange,
                     RenameMode::Whiteout => FsRename::Whiteout,
                 };
-                filesystem.rename(caller, &from, from_name, &to, to_name, how)?;
+                filesystem.names().rename(caller, &from, from_name, &to, to_name, how)?;
                 if *mode == RenameMode::Whiteout {
-                    let made = filesystem.lookup(caller, &from, from_name)?;
+                    let made = filesystem.names().lookup(caller, &from, from_name)?;
                     return Ok((made.file_type() == FileType::CharacterDevice).then(|| file_of(&made)));
                 }
             }
@@ -282,7 +291,7 @@ impl Subject {
     fn change_attributes(&mut self, model: &Model, operation: &Operation) -> Done<()> {
         let (filesystem, caller) = (&self.filesystem, &self.caller);
         let set = |place, changes: SetAttributes| -> Done<()> {
-            filesystem.set_attributes(caller, &self.at(model, place)?, &changes)?;
+            filesystem.attributes().set(caller, &self.at(model, place)?, &changes)?;
             Ok(())
         };
         let none = SetAttributes::default();
@@ -293,10 +302,16 @@ impl Subject {
                     SetMode::Create => AttributeMode::Create,
                     SetMode::Replace => AttributeMode::Replace,
                 };
-                filesystem.set_extended_attribute(caller, &self.at(model, *file)?, name, value, mode)?;
+                filesystem.attributes().set_extended_attribute(
+                    caller,
+                    &self.at(model, *file)?,
+                    name,
+                    value,
+                    mode,
+                )?;
             }
             Operation::RemoveAttribute { file, name } => {
-                filesystem.remove_extended_attribute(caller, &self.at(model, *file)?, name)?;
+                filesystem.attributes().remove_extended_attribute(caller, &self.at(model, *file)?, name)?;
             }
             Operation::SetPermissions { file, permissions } => {
                 set(*file, SetAttributes { permissions: Some(*permissions), ..none })?;
@@ -311,12 +326,18 @@ impl Subject {
             Operation::SetFlags { file, set, clear } => {
                 let inode = self.at(model, *file)?;
                 let flags = inode.flags();
-                filesystem.set_flags(caller, &inode, InodeFlags(flags.0 & !clear | set))?;
+                filesystem.attributes().set_flags(caller, &inode, InodeFlags(flags.0 & !clear | set))?;
             }
             Operation::SetCompression { file, value } => {
                 let inode = self.at(model, *file)?;
                 let name = b"btrfs.compression";
-                filesystem.set_extended_attribute(caller, &inode, name, value, AttributeMode::Either)?;
+                filesystem.attributes().set_extended_attribute(
+                    caller,
+                    &inode,
+                    name,
+                    value,
+                    AttributeMode::Either,
+                )?;
             }
             other => unreachable!("{other:?} changes no attributes"),
         }
@@ -328,21 +349,21 @@ impl Subject {
         let root = |token| model.root_of(token).map(RootId).ok_or(Trouble::Refused(Errno::NOENT));
         let made = match operation {
             Operation::CreateSubvolume { directory, name, .. } => {
-                filesystem.create_subvolume(caller, &self.at(model, *directory)?, name)?
+                filesystem.subvolumes().create(caller, &self.at(model, *directory)?, name)?
             }
-            Operation::Snapshot { source, directory, name, read_only, .. } => {
-                filesystem.snapshot(caller, root(*source)?, &self.at(model, *directory)?, name, *read_only)?
-            }
+            Operation::Snapshot { source, directory, name, read_only, .. } => filesystem
+                .subvolumes()
+                .snapshot(caller, root(*source)?, &self.at(model, *directory)?, name, *read_only)?,
             Operation::DeleteSubvolume { directory, name } => {
-                filesystem.delete_subvolume(caller, &self.at(model, *directory)?, name)?;
+                filesystem.subvolumes().delete(caller, &self.at(model, *directory)?, name)?;
                 return Ok(None);
             }
             Operation::SetDefault { subvolume } => {
-                filesystem.set_default_subvolume(caller, root(*subvolume)?)?;
+                filesystem.subvolumes().set_default(caller, root(*subvolume)?)?;
                 return Ok(None);
             }
             Operation::SetReadOnly { subvolume, read_only } => {
-                filesystem.set_subvolume_read_only(caller, root(*subvolume)?, *read_only, false)?;
+                filesystem.subvolumes().set_read_only(caller, root(*subvolume)?, *read_only, false)?;
                 return Ok(None);
             }
             other => unreachable!("{other:?} changes no subvolumes"),
@@ -355,7 +376,12 @@ impl Subject {
             Operation::Write { file, offset, length, pattern, direct: true } => {
                 let inode = self.writable(model, *file, false)?;
                 let bytes = pattern.bytes(*offset, *length);
-                self.filesystem.write_file_direct(&self.caller, &inode, &[(*offset, &bytes)], OPEN_FILE)?;
+                self.filesystem.files().write_file_direct(
+                    &self.caller,
+                    &inode,
+                    &[(*offset, &bytes)],
+                    OPEN_FILE,
+                )?;
                 Ok(())
             }
             Operation::Write { file, offset, length, pattern, direct: false } => {
@@ -371,13 +397,13 @@ impl Subject {
                 if inode.flags().has_any(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
                     return Err(Trouble::Refused(Errno::PERM));
                 }
-                self.filesystem.check_writable(inode.subvolume())?;
+                self.filesystem.rights().check_writable(inode.subvolume())?;
                 self.write(&inode, Some(*offset), |at| pattern.bytes(at, *length))
             }
             Operation::Truncate { file, size } => {
                 let inode = self.at(model, *file)?;
                 let changes = SetAttributes { size: Some(*size), ..SetAttributes::default() };
-                self.filesystem.set_attributes(&self.caller, &inode, &changes)?;
+                self.filesystem.attributes().set(&self.caller, &inode, &changes)?;
                 Ok(())
             }
             Operation::Allocate { file, mode, offset, length } => {
@@ -390,7 +416,14 @@ impl Subject {
                     AllocateMode::ZeroRange => Allocate::ZeroRange { keep_size: false },
                     AllocateMode::ZeroRangeKeepSize => Allocate::ZeroRange { keep_size: true },
                 };
-                self.filesystem.allocate_file(&self.caller, &inode, what, *offset, *length, OPEN_FILE)?;
+                self.filesystem.files().allocate_file(
+                    &self.caller,
+                    &inode,
+                    what,
+                    *offset,
+                    *length,
+                    OPEN_FILE,
+                )?;
                 Ok(())
             }
             Operation::CopyRange { source, source_offset, target, target_offset, length } => {
@@ -409,15 +442,21 @@ impl Subject {
             return Err(Trouble::Refused(Errno::INVAL));
         }
         let mode = OpenMode { write: true, append, ..OpenMode::default() };
-        self.filesystem.check_writable(inode.subvolume())?;
-        drop(self.filesystem.open_inode(&self.caller, &inode, mode)?);
+        self.filesystem.rights().check_writable(inode.subvolume())?;
+        drop(self.filesystem.files().open(&self.caller, &inode, mode)?);
         Ok(inode)
     }
 
     /// Writes what `bytes` makes of the offset, which is the end of the file without one.
     fn write(&self, inode: &Arc<Inode>, offset: Option<u64>, bytes: impl FnOnce(u64) -> Vec<u8>) -> Done<()> {
         let offset = offset.unwrap_or_else(|| inode.size());
-        self.filesystem.write_file(&self.caller, inode, offset, Cow::Owned(bytes(offset)), OPEN_FILE)?;
+        self.filesystem.files().write_file(
+            &self.caller,
+            inode,
+            offset,
+            Cow::Owned(bytes(offset)),
+            OPEN_FILE,
+        )?;
         Ok(())
     }
 
@@ -433,7 +472,8 @@ impl Subject {
             return Err(Trouble::Refused(Errno::INVAL));
         }
         let (from, to) = ((&from, source.1), (&to, target.1));
-        let copied = self.filesystem.copy_file_range(&self.caller, from, to, length, OPEN_FILE)?.length_bytes;
+        let copied =
+            self.filesystem.files().copy_file_range(&self.caller, from, to, length, OPEN_FILE)?.length_bytes;
         if copied == count {
             return Ok(());
         }

@@ -122,7 +122,7 @@ pub fn stored_when_full(image_bytes: u64, load: Load, seed: u64) -> Result<u64, 
     let subject = open(&image, image_bytes)?;
     let root = subject.filesystem.root()?;
     fill(&subject, &root, load, &Choice::new(seed))?;
-    let open = subject.filesystem.open_directory(subject.caller(), &root)?;
+    let open = subject.filesystem.names().open_directory(subject.caller(), &root)?;
     let (mut from, mut bytes) = (2, 0);
     loop {
         let records = open.read(from, 512)?;
@@ -147,7 +147,7 @@ fn add_file(
     seed: u64,
 ) -> Result<bool, FsError> {
     let filesystem = &subject.filesystem;
-    let file = match filesystem.create_file(subject.caller(), directory, name.as_bytes(), 0o644) {
+    let file = match filesystem.names().create_file(subject.caller(), directory, name.as_bytes(), 0o644) {
         Err(error) if is_full(&error) => return Ok(false),
         other => other?,
     };
@@ -179,14 +179,14 @@ fn fill(subject: &Subject, directory: &Arc<Inode>, load: Load, choice: &Choice) 
 
 /// Deletes all files, each of which must be possible.
 fn empty(subject: &Subject, directory: &Arc<Inode>) -> Result<(), FsError> {
-    let open = subject.filesystem.open_directory(subject.caller(), directory)?;
+    let open = subject.filesystem.names().open_directory(subject.caller(), directory)?;
     loop {
         let records = open.read(2, 256)?;
         if records.is_empty() {
             return subject.commit();
         }
         for record in records {
-            subject.filesystem.unlink(subject.caller(), directory, &record.name)?;
+            subject.filesystem.names().unlink(subject.caller(), directory, &record.name)?;
         }
     }
 }

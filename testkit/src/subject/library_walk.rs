@@ -68,7 +68,7 @@ fn failed(path: &[u8], call: &'static str, error: impl std::fmt::Display) -> Lib
 /// # Errors
 /// What reading met.
 pub fn list(filesystem: &Filesystem, directory: &Arc<Inode>) -> Result<Vec<(Vec<u8>, FileType)>, FsError> {
-    let open = filesystem.open_directory(&root_user(), directory)?;
+    let open = filesystem.names().open_directory(&root_user(), directory)?;
     let mut names = Vec::new();
     let mut next = 0;
     loop {
@@ -124,7 +124,7 @@ impl LibraryWalker<'_> {
         names.sort();
         for name in names {
             let path = if path.is_empty() { name.clone() } else { [path, b"/", &name].concat() };
-            let inode = self.filesystem.lookup(&root_user(), directory, &name);
+            let inode = self.filesystem.names().lookup(&root_user(), directory, &name);
             let inode = inode.map_err(|error| failed(&path, "lookup", error))?;
             self.entry(&inode, &path)?;
             if inode.is_directory() {
@@ -135,12 +135,12 @@ impl LibraryWalker<'_> {
     }
 
     fn entry(&mut self, inode: &Arc<Inode>, path: &[u8]) -> Result<(), LibraryWalkError> {
-        let attributes = self.filesystem.attributes(inode);
+        let attributes = self.filesystem.attributes().of(inode);
         let is_node = matches!(attributes.file_type, FileType::CharacterDevice | FileType::BlockDevice);
         let device = attributes.device_number;
         let target = match attributes.file_type {
             FileType::SymbolicLink => {
-                let target = self.filesystem.read_link(inode);
+                let target = self.filesystem.names().read_link(inode);
                 Some(target.map_err(|error| failed(path, "readlink", error))?)
             }
             _ => None,
@@ -181,9 +181,9 @@ impl LibraryWalker<'_> {
     }
 
     fn attributes(&self, inode: &Arc<Inode>) -> Result<Vec<(Vec<u8>, String)>, FsError> {
-        let names = self.filesystem.extended_attributes(inode)?;
+        let names = self.filesystem.attributes().extended_attributes(inode)?;
         let hashed = names.into_iter().map(|name| {
-            let value = self.filesystem.extended_attribute(&root_user(), inode, &name)?;
+            let value = self.filesystem.attributes().extended_attribute(&root_user(), inode, &name)?;
             Ok((name, short_hash(&value)))
         });
         let mut attributes = hashed.collect::<Result<Vec<_>, FsError>>()?;

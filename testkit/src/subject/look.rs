@@ -38,7 +38,7 @@ const OWN_FLAGS: u64 = InodeFlags::PREALLOC.0 | InodeFlags::NOCOMPRESS.0;
 
 /// What the file system shows of an inode.
 pub fn seen(subject: &Subject, inode: &Inode) -> Seen {
-    let attributes = subject.filesystem.attributes(inode);
+    let attributes = subject.filesystem.attributes().of(inode);
     let is_device = matches!(inode.file_type(), FileType::CharacterDevice | FileType::BlockDevice);
     let device = attributes.device_number;
     Seen {
@@ -90,7 +90,7 @@ impl Subject {
     }
 
     fn attribute(&self, inode: &Inode, name: &[u8]) -> Option<Vec<u8>> {
-        self.filesystem.extended_attribute(self.caller(), inode, name).ok()
+        self.filesystem.attributes().extended_attribute(self.caller(), inode, name).ok()
     }
 
     /// Compares the whole file system with the model: every subvolume, name, attribute and byte.
@@ -107,8 +107,11 @@ impl Subject {
     /// # Errors
     /// The first difference.
     pub fn compare_after_cut(&self, model: &Model, others: &[&Model]) -> Result<(), LookError> {
-        let listed =
-            self.filesystem.subvolumes().map_err(|error| unreadable("the list of subvolumes", &error))?;
+        let listed = self
+            .filesystem
+            .subvolumes()
+            .all()
+            .map_err(|error| unreadable("the list of subvolumes", &error))?;
         let listed: BTreeSet<u64> = listed.iter().filter(|one| !one.is_deleted).map(|one| one.id.0).collect();
         // The top level may be listed or not; it is always there.
         let with_top = |set: &BTreeSet<u64>| set.iter().copied().chain([5]).collect::<BTreeSet<u64>>();
@@ -116,7 +119,8 @@ impl Subject {
         same("the list of subvolumes", &expected, &with_top(&listed))?;
         let default = self
             .filesystem
-            .default_subvolume()
+            .subvolumes()
+            .default()
             .map_err(|error| unreadable("the default subvolume", &error))?;
         same("the default subvolume", &model.default_subvolume(), &default.0)?;
         for (root, subvolume) in model.subvolumes() {
@@ -141,7 +145,8 @@ impl Subject {
         match node.kind {
             NodeKind::Directory => self.compare_names(&what, file, &inode, node),
             NodeKind::SymbolicLink => {
-                let target = self.filesystem.read_link(&inode).map_err(|error| unreadable(&what, &error))?;
+                let target =
+                    self.filesystem.names().read_link(&inode).map_err(|error| unreadable(&what, &error))?;
                 same(&what, &node.target, &target)
             }
             NodeKind::File => {
@@ -154,7 +159,11 @@ impl Subject {
     }
 
     fn compare_attributes(&self, what: &str, inode: &Inode, node: &Node) -> Result<(), LookError> {
-        let names = self.filesystem.extended_attributes(inode).map_err(|error| unreadable(what, &error))?;
+        let names = self
+            .filesystem
+            .attributes()
+            .extended_attributes(inode)
+            .map_err(|error| unreadable(what, &error))?;
         let names: BTreeSet<Vec<u8>> = names.into_iter().collect();
         let text = |names: &BTreeSet<Vec<u8>>| -> Vec<String> {
             names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
@@ -183,7 +192,8 @@ impl Subject {
         node: &Node,
     ) -> Result<(), LookError> {
         let fail = |error: &FsError| unreadable(what, error);
-        let open = self.filesystem.open_directory(self.caller(), inode).map_err(|error| fail(&error))?;
+        let open =
+            self.filesystem.names().open_directory(self.caller(), inode).map_err(|error| fail(&error))?;
         let (mut from, mut listed) = (2, Vec::new());
         loop {
             let records = open.read(from, 64).map_err(|error| fail(&error))?;
@@ -200,6 +210,7 @@ impl Subject {
             let at = format!("{} in {what}", String::from_utf8_lossy(&name));
             let found = self
                 .filesystem
+                .names()
                 .lookup(self.caller(), inode, &name)
                 .map_err(|error| unreadable(&at, &error))?;
             match node.entries.get(&name) {

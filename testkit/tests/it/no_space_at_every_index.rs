@@ -58,6 +58,7 @@ fn allocate(files: &Files, path: &str, what: Allocate, offset: u64, length: u64)
         let origin = WriteOrigin::OpenFile { times: ContentTimes::Move };
         files
             .filesystem()
+            .files()
             .allocate_file(&Caller::superuser(), file.inode(), what, offset, length, origin)
             .map(drop)
     })
@@ -113,7 +114,13 @@ const WORKLOADS: &[(&str, Workload)] = &[
             let (caller, name) = (Caller::superuser(), format!("user.attribute-{n}"));
             let value = noise(n, 900);
             let mode = AttributeMode::Either;
-            files.filesystem().set_extended_attribute(&caller, &inode, name.as_bytes(), &value, mode)
+            files.filesystem().attributes().set_extended_attribute(
+                &caller,
+                &inode,
+                name.as_bytes(),
+                &value,
+                mode,
+            )
         })
     }),
     ("snapshots of what changes", |files| {
@@ -158,6 +165,7 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("compressed files", |files| {
         files
             .filesystem()
+            .attributes()
             .set_extended_attribute(
                 &Caller::superuser(),
                 &files.resolve("/made".as_ref()).unwrap(),
@@ -175,7 +183,14 @@ const WORKLOADS: &[(&str, Workload)] = &[
             files.create_dir_all("/made/other")?;
             files.write("/made/other/two", noise(n, 5000))?;
             let (work, other) = (files.resolve("/made".as_ref())?, files.resolve("/made/other".as_ref())?);
-            filesystem.rename(&Caller::superuser(), &work, b"one", &other, b"two", RenameMode::Exchange)
+            filesystem.names().rename(
+                &Caller::superuser(),
+                &work,
+                b"one",
+                &other,
+                b"two",
+                RenameMode::Exchange,
+            )
         })
     }),
     ("files removed and made", |files| {

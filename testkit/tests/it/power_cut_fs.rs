@@ -192,7 +192,7 @@ fn violations_without(number: u64) -> Vec<String> {
     let device = Arc::new(WithoutFlush { inner: Arc::clone(&checker) as _, number, seen: AtomicU64::new(0) });
     let subject = Subject::open(device, "", 1, (0, 0)).unwrap();
     let root = subject.filesystem.root().unwrap();
-    subject.filesystem.create_directory(subject.caller(), &root, b"d", 0o755).unwrap();
+    subject.filesystem.names().create_directory(subject.caller(), &root, b"d", 0o755).unwrap();
     let committed = subject.commit();
     assert!(checker.superblocks() > 0);
     let violations = checker.violations();

@@ -98,9 +98,9 @@ fn a_snapshot_keeps_no_file_without_names() {
     let subject = Subject::open(Arc::clone(&device) as _, "", 1, (0, 0)).unwrap();
     let (filesystem, caller) = (&subject.filesystem, subject.caller());
     let root = filesystem.root().unwrap();
-    let open = filesystem.create_temporary(caller, &root, 0o600).unwrap();
-    let first = filesystem.snapshot(caller, RootId::FS_TREE, &root, b"first", true).unwrap();
-    let second = filesystem.snapshot(caller, first.root, &root, b"second", true).unwrap();
+    let open = filesystem.names().create_temporary(caller, &root, 0o600).unwrap();
+    let first = filesystem.subvolumes().snapshot(caller, RootId::FS_TREE, &root, b"first", true).unwrap();
+    let second = filesystem.subvolumes().snapshot(caller, first.root, &root, b"second", true).unwrap();
     // What goes from a tree is pending until it is committed.
     filesystem.sync().unwrap();
     for snapshot in [first, second] {
@@ -177,7 +177,8 @@ fn what_is_appended_while_others_flush_is_durable() {
     };
     let make = |number: usize| {
         let name = number.to_string();
-        let file = subject.filesystem.create_file(subject.caller(), &root, name.as_bytes(), 0o644).unwrap();
+        let file =
+            subject.filesystem.names().create_file(subject.caller(), &root, name.as_bytes(), 0o644).unwrap();
         write(&file, 0, vec![1; 5000]);
         file
     };

@@ -222,7 +222,7 @@ impl Writer<'_> {
             permissions: entry.permissions,
         });
         let parent = Arc::clone(&self.level().inode);
-        let Ok(made) = self.filesystem().create_files(&parent, &names.collect::<Vec<_>>()) else {
+        let Ok(made) = self.filesystem().names().create_files(&parent, &names.collect::<Vec<_>>()) else {
             // One by one they need less room at a time, and an error has a name.
             return files.into_iter().try_for_each(|entry| self.add(reading, directory, entry));
         };
@@ -265,7 +265,7 @@ impl Writer<'_> {
         let Some((inode, rest)) = self.links.get_mut(key) else { return Ok(false) };
         *rest -= 1;
         let (inode, done) = (Arc::clone(inode), *rest == 0);
-        self.population.filesystem.link(&owner_of(entry), &inode, parent, &entry.name)?;
+        self.population.filesystem.names().link(&owner_of(entry), &inode, parent, &entry.name)?;
         // Linking set the time of change; it is the clock's anyway.
         self.copied.hard_links += 1;
         if done {
@@ -286,14 +286,18 @@ impl Writer<'_> {
         }
         let (filesystem, caller) = (self.filesystem(), owner_of(entry));
         let node = |file_type, device| {
-            filesystem.create_node(&caller, parent, &entry.name, file_type, entry.permissions, device)
+            filesystem.names().create_node(&caller, parent, &entry.name, file_type, entry.permissions, device)
         };
         let device = |major, minor| DeviceNumber::new(major, minor);
         let made = match &entry.kind {
-            Kind::Regular(_) => filesystem.create_file(&caller, parent, &entry.name, entry.permissions),
-            Kind::Directory => filesystem.create_directory(&caller, parent, &entry.name, entry.permissions),
+            Kind::Regular(_) => {
+                filesystem.names().create_file(&caller, parent, &entry.name, entry.permissions)
+            }
+            Kind::Directory => {
+                filesystem.names().create_directory(&caller, parent, &entry.name, entry.permissions)
+            }
             Kind::SymbolicLink(target) => {
-                filesystem.create_symbolic_link(&caller, parent, &entry.name, target)
+                filesystem.names().create_symbolic_link(&caller, parent, &entry.name, target)
             }
             Kind::CharacterDevice(major, minor) => node(FileType::CharacterDevice, device(*major, *minor)),
             Kind::BlockDevice(major, minor) => node(FileType::BlockDevice, device(*major, *minor)),
@@ -310,7 +314,7 @@ impl Writer<'_> {
         is_default: bool,
         access: SubvolumeAccess,
     ) -> Result<Arc<Inode>, FsError> {
-        let id = self.population.filesystem.create_subvolume(&owner_of(entry), parent, &entry.name)?;
+        let id = self.population.filesystem.subvolumes().create(&owner_of(entry), parent, &entry.name)?;
         self.copied.subvolumes += 1;
         if access == SubvolumeAccess::ReadOnly {
             self.read_only.push(id.root);
@@ -355,7 +359,8 @@ impl Writer<'_> {
         if inode.size() < entry.size_bytes {
             let size = SetAttributes { size: Some(entry.size_bytes), ..SetAttributes::default() };
             self.filesystem()
-                .set_attributes(&owner_of(entry), inode, &size)
+                .attributes()
+                .set(&owner_of(entry), inode, &size)
                 .map_err(|error| self.fail(entry, error))?;
         }
         Ok(())
@@ -366,7 +371,7 @@ impl Writer<'_> {
         // Mode and times come after the data.
         let origin = WriteOrigin::OpenFile { times: ContentTimes::Stay };
         let caller = Caller::superuser();
-        self.population.filesystem.write_file(&caller, inode, offset, Cow::Owned(bytes), origin)?;
+        self.population.filesystem.files().write_file(&caller, inode, offset, Cow::Owned(bytes), origin)?;
         self.copied.data_bytes += length;
         self.waiting_bytes += length;
         if self.waiting_bytes >= self.flush_bytes {
@@ -386,10 +391,16 @@ impl Writer<'_> {
         if (found.user, found.group) != (user, group) {
             // First, because a new owner takes set-id bits and capabilities away.
             let owner = SetAttributes { user: Some(user), group: Some(group), ..SetAttributes::default() };
-            filesystem.set_attributes(&caller, inode, &owner)?;
+            filesystem.attributes().set(&caller, inode, &owner)?;
         }
         for (name, value) in &entry.attributes {
-            match filesystem.set_extended_attribute(&caller, inode, name, value, AttributeMode::Either) {
+            match filesystem.attributes().set_extended_attribute(
+                &caller,
+                inode,
+                name,
+                value,
+                AttributeMode::Either,
+            ) {
                 Err(error) if error.refusal() == Some(Refusal::NotSupported) => {
                     self.copied.skipped_attributes += 1;
                 }
@@ -405,16 +416,16 @@ impl Writer<'_> {
             modification_time: Some(SetTime::At(stored(entry.modification_time))),
             ..SetAttributes::default()
         };
-        filesystem.set_attributes(&caller, inode, &changes).map(drop)
+        filesystem.attributes().set(&caller, inode, &changes).map(drop)
     }
 
     fn finish_subvolumes(&self) -> Result<(), MkfsError> {
         let root = Caller::superuser();
         for subvolume in &self.read_only {
-            self.filesystem().set_subvolume_read_only(&root, *subvolume, true, false)?;
+            self.filesystem().subvolumes().set_read_only(&root, *subvolume, true, false)?;
         }
         if let Some(subvolume) = self.default {
-            self.filesystem().set_default_subvolume(&root, subvolume)?;
+            self.filesystem().subvolumes().set_default(&root, subvolume)?;
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ fn all_runs(
 ) -> Result<Vec<MappedExtent>, vlinder_fs::FsError> {
     let (mut runs, cache, mut at) = (Vec::<MappedExtent>::new(), OpenCache::new(), 0);
     while let Some(rest) = ByteRange::new(at, u64::MAX).filter(|rest| !rest.is_empty()) {
-        let found = filesystem.extent_map(inode, &cache, rest, RUNS)?;
+        let found = filesystem.files().extent_map(inode, &cache, rest, RUNS)?;
         let Some(last) = found.last() else { break };
         let is_last = last.last;
         at = last.offset.saturating_add(last.length);

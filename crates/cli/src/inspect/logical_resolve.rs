@@ -78,7 +78,7 @@ pub fn run(arguments: &LogicalResolveArguments, session: &Session) -> Result<Exi
             let separator: &[u8] = if target.ends_with(b"/") { b"" } else { b"/" };
             lines.extend(paths.iter().map(|path| text::escaped(&[target, separator, path].concat())));
         } else {
-            let information = filesystem.subvolume_information(user.root);
+            let information = filesystem.subvolumes().information(user.root);
             let path = information.map(|found| found.path).map_err(|error| from_fs(error, &place))?;
             let path = text::escaped(&path);
             lines.push(format!("inode {} subvol {path} could not be accessed: not mounted", user.inode));
@@ -131,13 +131,13 @@ fn paths(
     let mut above = if user.root == base {
         Vec::new()
     } else if base == RootId::FS_TREE {
-        filesystem.path_of(InodeId::root_of(user.root))?
+        filesystem.names().path_of(InodeId::root_of(user.root))?
     } else {
         return Ok(Vec::new());
     };
     if !above.is_empty() {
         above.push(b'/');
     }
-    let names = filesystem.paths_in_subvolume(InodeId::new(user.root, user.inode))?;
+    let names = filesystem.names().paths_in_subvolume(InodeId::new(user.root, user.inode))?;
     Ok(names.into_iter().map(|name| [&above[..], &name].concat()).collect())
 }

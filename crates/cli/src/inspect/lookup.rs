@@ -65,7 +65,7 @@ pub fn inode_resolve(arguments: &InodeResolveArguments, session: &Session) -> Re
     let paths = match &object {
         Object::Image(named) => {
             let id = InodeId::new(root, ObjectId(number));
-            named.image().filesystem.paths_in_subvolume(id).map_err(|error| from_fs(error, &place))?
+            named.image().filesystem.names().paths_in_subvolume(id).map_err(|error| from_fs(error, &place))?
         }
         Object::Mounted(mounted) => mounted.inode_paths(number)?,
     };

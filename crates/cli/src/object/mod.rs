@@ -141,7 +141,7 @@ impl Object {
     pub fn subvolumes(&self) -> Result<Vec<SubvolumeInformation>, Failure> {
         match self {
             Self::Image(named) => {
-                named.image().filesystem.subvolumes().map_err(|error| from_fs(error, named.place()))
+                named.image().filesystem.subvolumes().all().map_err(|error| from_fs(error, named.place()))
             }
             Self::Mounted(mounted) => mounted.subvolumes(),
         }
@@ -153,7 +153,7 @@ impl Object {
             Self::Image(named) => {
                 let image = named.image();
                 let id =
-                    image.filesystem.default_subvolume().map_err(|error| from_fs(error, &image.label))?;
+                    image.filesystem.subvolumes().default().map_err(|error| from_fs(error, &image.label))?;
                 information(image, id)
             }
             Self::Mounted(mounted) => mounted.subvolume(&Request::SubvolumeGetDefault),
@@ -198,7 +198,7 @@ impl Object {
                     report,
                     shares,
                     available_bytes: statistics.available_blocks.saturating_mul(statistics.block_size.into()),
-                    condition: ConditionRecord::from(&image.filesystem.condition()),
+                    condition: ConditionRecord::from(&image.filesystem.maintenance().condition()),
                 })
             }
             Self::Mounted(mounted) => {
@@ -216,7 +216,10 @@ impl Object {
                 let filesystem = &named.image().filesystem;
                 let samples = filesystem.engine().registry().snapshot().into_iter().map(Reading::from);
                 let of_devices = filesystem.device_counters().into_iter().flat_map(Reading::of_devices);
-                Ok((samples.chain(of_devices).collect(), ConditionRecord::from(&filesystem.condition())))
+                Ok((
+                    samples.chain(of_devices).collect(),
+                    ConditionRecord::from(&filesystem.maintenance().condition()),
+                ))
             }
             Self::Mounted(mounted) => mounted.statistics(),
         }

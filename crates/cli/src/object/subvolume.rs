@@ -8,7 +8,7 @@ use crate::place::image::{OpenImage, from_fs};
 
 /// What is known of a subvolume.
 pub fn information(image: &OpenImage, root: RootId) -> Result<SubvolumeInformation, Failure> {
-    image.filesystem.subvolume_information(root).map_err(|error| of_subvolume(error, root, &image.label))
+    image.filesystem.subvolumes().information(root).map_err(|error| of_subvolume(error, root, &image.label))
 }
 
 /// What went wrong with a subvolume that was given by its number.

@@ -264,7 +264,7 @@ impl<'a> Restorer<'a> {
     /// Whether a subvolume belongs under a directory of another, and was asked for.
     fn is_wanted(&self, parent: RootId, child: RootId) -> bool {
         // In a snapshot, the names of subvolumes that lie in its source show nothing.
-        if self.salvage.filesystem().lies_in(child, parent).is_ok_and(|lies| !lies) {
+        if self.salvage.filesystem().subvolumes().lies_in(child, parent).is_ok_and(|lies| !lies) {
             return false;
         }
         self.options.snapshots || !self.salvage.is_snapshot(child).unwrap_or(false)
@@ -324,7 +324,7 @@ impl<'a> Restorer<'a> {
 
     fn special(&mut self, inode: &Arc<Inode>, to: &Location) -> Result<(), Failure> {
         if inode.file_type() == FileType::SymbolicLink {
-            let text = self.salvage.filesystem().read_link(inode);
+            let text = self.salvage.filesystem().names().read_link(inode);
             let text = text.map_err(|error| {
                 self.report.note_item(item_of(&error));
                 Failure::new(Kind::Corruption, error.to_string())
@@ -341,7 +341,7 @@ impl<'a> Restorer<'a> {
             self.report.counts.files += 1;
             return Ok(());
         };
-        let has_links = self.salvage.filesystem().attributes(inode).link_count > 1;
+        let has_links = self.salvage.filesystem().attributes().of(inode).link_count > 1;
         if has_links && let Some(first) = self.copies.links.get(&inode.id()) {
             if to.look()?.is_some() {
                 to.directory.unlink(&to.name)?;
@@ -488,7 +488,7 @@ impl<'a> Restorer<'a> {
     /// `is_told`: it is known that names of the subvolume are lost.
     fn nameless_file(&mut self, id: InodeId, target: Option<&Directory>, is_told: bool) {
         let Ok(inode) = self.salvage.filesystem().inode(id) else { return };
-        if self.salvage.filesystem().attributes(&inode).link_count == 0 {
+        if self.salvage.filesystem().attributes().of(&inode).link_count == 0 {
             return;
         }
         let (parent, name) = match self.salvage.own_name(id) {

@@ -68,7 +68,7 @@ pub fn create(arguments: &CreateArguments, session: &Session) -> Result<ExitStat
                 Object::Image(named) => {
                     named.directory.refuse_itself(&named.name)?;
                     let (image, directory) = (named.image(), named.directory.inode()?);
-                    let made = image.filesystem.create_subvolume(&image.caller, &directory, &named.name);
+                    let made = image.filesystem.subvolumes().create(&image.caller, &directory, &named.name);
                     made.map_err(|error| from_fs(error, named.place()))?.root
                 }
                 Object::Mounted(mounted) => {
@@ -208,10 +208,10 @@ fn delete_in_image(arguments: &DeleteArguments, named: &Named) -> Result<(RootId
     };
     let place = named.place();
     let path = information(image, root)?.path;
-    let refused = image.filesystem.delete_subvolume(&image.caller, &directory, &entry);
+    let refused = image.filesystem.subvolumes().delete(&image.caller, &directory, &entry);
     refused.map_err(|error| {
         let failure = from_fs(error, &place);
-        let is_default = image.filesystem.default_subvolume().is_ok_and(|default| default == root);
+        let is_default = image.filesystem.subvolumes().default().is_ok_and(|default| default == root);
         if is_default { failure.hint(DEFAULT_HINT) } else { failure }
     })?;
     Ok((root, path))
@@ -340,6 +340,7 @@ fn snapshot_in_image(source: &Named, target: Named, read_only: bool) -> Result<S
     let image = source.image();
     let id = image
         .filesystem
+        .subvolumes()
         .snapshot(&image.caller, root, &target.directory.inode()?, &target.name, read_only)
         .map_err(|error| from_fs(error, target.place()))?;
     Ok((root, id.root, target.place()))
@@ -380,7 +381,7 @@ pub fn set_default(arguments: &SetDefaultArguments, session: &Session) -> Result
     match &object {
         Object::Image(named) => {
             let image = named.image();
-            let set = image.filesystem.set_default_subvolume(&image.caller, root);
+            let set = image.filesystem.subvolumes().set_default(&image.caller, root);
             set.map_err(|error| of_subvolume(error, root, &image.label))?;
         }
         Object::Mounted(mounted) => {

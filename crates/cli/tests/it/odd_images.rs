@@ -384,7 +384,11 @@ fn an_attribute_that_the_target_refuses_is_left_out_alone() {
         }
         let file = files.open_file("/directory-1/file").unwrap();
         let set = |name: &[u8], value: &[u8]| {
-            files.filesystem().set_extended_attribute(&caller, file.inode(), name, value, mode).unwrap();
+            files
+                .filesystem()
+                .attributes()
+                .set_extended_attribute(&caller, file.inode(), name, value, mode)
+                .unwrap();
         };
         set(b"user.a", b"before");
         set(b"user.large", &[7; 6_000]);
@@ -460,7 +464,7 @@ fn an_owner_that_is_no_id_leaves_no_set_id_bits() {
     run(["cp", "-a", &target(&path, "/program-2"), &target(&other, "/")]).done();
     let files = Files::open(&other).unwrap();
     let inode = files.open_file("/program-2").unwrap();
-    let shown = files.filesystem().attributes(inode.inode());
+    let shown = files.filesystem().attributes().of(inode.inode());
     assert_eq!((shown.mode.permissions(), shown.user, shown.group), (0o755, UserId(own), GroupId(own)));
 }
 

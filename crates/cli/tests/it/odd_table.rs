@@ -27,11 +27,15 @@ fn base() -> MemoryDevice {
         let (filesystem, caller) = (files.filesystem(), Caller::superuser());
         let top = files.resolve("/top".as_ref()).unwrap();
         filesystem
+            .names()
             .create_node(&caller, &top, b"device", FileType::CharacterDevice, 0o600, DeviceNumber::new(1, 3))
             .unwrap();
         let file = files.open_file("/top/small").unwrap();
         let mode = AttributeMode::Create;
-        filesystem.set_extended_attribute(&caller, file.inode(), b"user.name", b"value", mode).unwrap();
+        filesystem
+            .attributes()
+            .set_extended_attribute(&caller, file.inode(), b"user.name", b"value", mode)
+            .unwrap();
         files.write("/top/one/two/inner", "inner").unwrap();
         files.write("/top/behind", "behind").unwrap();
     })

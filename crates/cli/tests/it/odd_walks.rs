@@ -27,9 +27,10 @@ fn deep(depth: usize, name: &str) -> MemoryDevice {
         let (filesystem, caller) = (files.filesystem(), Caller::superuser());
         let mut directory = filesystem.root().unwrap();
         for _ in 0..depth {
-            filesystem.create_file(&caller, &directory, b"file", 0o644).unwrap();
-            let next = filesystem.create_directory(&caller, &directory, name.as_bytes(), 0o755).unwrap();
-            filesystem.create_directory(&caller, &directory, b"side", 0o755).unwrap();
+            filesystem.names().create_file(&caller, &directory, b"file", 0o644).unwrap();
+            let next =
+                filesystem.names().create_directory(&caller, &directory, name.as_bytes(), 0o755).unwrap();
+            filesystem.names().create_directory(&caller, &directory, b"side", 0o755).unwrap();
             directory = next;
         }
     })
@@ -42,7 +43,7 @@ fn deep_directories_take_memory_in_proportion_to_their_depth() {
         let (filesystem, caller) = (files.filesystem(), Caller::superuser());
         let mut directory = filesystem.root().unwrap();
         for _ in 0..DEPTH {
-            directory = filesystem.create_directory(&caller, &directory, b"d", 0o755).unwrap();
+            directory = filesystem.names().create_directory(&caller, &directory, b"d", 0o755).unwrap();
         }
     });
     let scratch = Scratch::new("odd-depth");
@@ -197,7 +198,10 @@ fn long_directories_are_listed_in_little_memory() {
         let (filesystem, caller) = (files.filesystem(), Caller::superuser());
         let root = filesystem.root().unwrap();
         for number in (0..NAMES).rev() {
-            filesystem.create_file(&caller, &root, format!("file-{number:07}").as_bytes(), 0o644).unwrap();
+            filesystem
+                .names()
+                .create_file(&caller, &root, format!("file-{number:07}").as_bytes(), 0o644)
+                .unwrap();
         }
     });
     let scratch = Scratch::in_memory("odd-long");
@@ -258,7 +262,11 @@ fn the_rights_of_a_strangers_programs_can_be_left_away() {
         files.set_permissions("/able", 0o755).unwrap();
         let (file, caller) = (files.open_file("/able").unwrap(), Caller::superuser());
         let (name, mode) = (&b"security.capability"[..], AttributeMode::Create);
-        files.filesystem().set_extended_attribute(&caller, file.inode(), name, &CAPABILITY, mode).unwrap();
+        files
+            .filesystem()
+            .attributes()
+            .set_extended_attribute(&caller, file.inode(), name, &CAPABILITY, mode)
+            .unwrap();
     });
     let scratch = Scratch::new("odd-rights");
     let path = scratch.join("image");
@@ -308,9 +316,9 @@ fn the_library_reads_what_is_there_and_removes_deep_trees() {
         let (filesystem, caller) = (files.filesystem(), Caller::superuser());
         let mut directory = filesystem.root().unwrap();
         for _ in 0..20_000 {
-            directory = filesystem.create_directory(&caller, &directory, b"d", 0o755).unwrap();
+            directory = filesystem.names().create_directory(&caller, &directory, b"d", 0o755).unwrap();
         }
-        filesystem.create_file(&caller, &directory, b"file", 0o644).unwrap();
+        filesystem.names().create_file(&caller, &directory, b"file", 0o644).unwrap();
         files.symlink("sparse", "/d/link").unwrap();
         files.create_subvolume("/d/volume").unwrap();
         drop(directory);

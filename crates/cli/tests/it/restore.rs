@@ -391,9 +391,12 @@ fn a_file_keeps_its_capabilities_though_its_owner_is_given_to_it() {
     // CAP_NET_RAW, effective (`struct vfs_cap_data`, revision 2).
     let capability = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let (filesystem, caller) = (files.filesystem(), Caller::superuser());
-    let inode = filesystem.lookup(&caller, &filesystem.root().unwrap(), b"tool").unwrap();
+    let inode = filesystem.names().lookup(&caller, &filesystem.root().unwrap(), b"tool").unwrap();
     let mode = AttributeMode::Create;
-    filesystem.set_extended_attribute(&caller, &inode, b"security.capability", &capability, mode).unwrap();
+    filesystem
+        .attributes()
+        .set_extended_attribute(&caller, &inode, b"security.capability", &capability, mode)
+        .unwrap();
     drop(inode);
     files.close().unwrap();
     let scratch = Scratch::in_memory("restore-capabilities");

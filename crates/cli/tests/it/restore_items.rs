@@ -65,8 +65,10 @@ fn sound() -> (MemoryDevice, Contents) {
     drop(file);
     contents.insert(SEVERAL.to_owned(), several());
     let (filesystem, caller) = (files.filesystem(), Caller::superuser());
-    let inode = filesystem.lookup(&caller, &filesystem.root().unwrap(), &ATTRIBUTED.as_bytes()[1..]).unwrap();
+    let inode =
+        filesystem.names().lookup(&caller, &filesystem.root().unwrap(), &ATTRIBUTED.as_bytes()[1..]).unwrap();
     filesystem
+        .attributes()
         .set_extended_attribute(&caller, &inode, b"user.name", b"value", AttributeMode::Create)
         .unwrap();
     drop(inode);

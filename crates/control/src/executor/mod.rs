@@ -94,7 +94,7 @@ impl Executor for FilesystemExecutor {
             Request::SubvolumeShow { target } => subvolumes::show(mount, peer, &target),
             Request::SubvolumeSetDefault { target } => subvolumes::set_default(mount, peer, &target),
             Request::SubvolumeGetDefault => {
-                let root = mount.filesystem.default_subvolume()?;
+                let root = mount.filesystem.subvolumes().default()?;
                 Ok(Answer::Subvolume(subvolumes::record(mount, root, false)?))
             }
             Request::SubvolumeSync { numbers } => {
@@ -135,6 +135,6 @@ fn resolve_inode(mount: &ServedMount, peer: &Peer, path: &Name, number: u64) -> 
     mount.require_privilege(peer)?;
     let root = mount.resolve(&mount.administrator(peer), path)?.id().root;
     let id = InodeId::new(root, ObjectId(number));
-    let paths = mount.filesystem.paths_in_subvolume(id)?;
+    let paths = mount.filesystem.names().paths_in_subvolume(id)?;
     Ok(Answer::Paths { paths: paths.into_iter().map(Name).collect() })
 }

@@ -35,11 +35,13 @@ pub(super) fn property(
     let value = match name {
         "ro" => Some(Name::from(mount.subvolume_root(&inode, path)?.is_read_only().to_string().as_str())),
         "label" => Some(Name::from(mount.filesystem.engine().superblock().label.as_bytes())),
-        "compression" => match mount.filesystem.extended_attribute(&caller, &inode, COMPRESSION_ATTRIBUTE) {
-            Ok(value) => Some(Name(value)),
-            Err(error) if error.refusal() == Some(Refusal::NoAttribute) => None,
-            Err(error) => return Err(error.into()),
-        },
+        "compression" => {
+            match mount.filesystem.attributes().extended_attribute(&caller, &inode, COMPRESSION_ATTRIBUTE) {
+                Ok(value) => Some(Name(value)),
+                Err(error) if error.refusal() == Some(Refusal::NoAttribute) => None,
+                Err(error) => return Err(error.into()),
+            }
+        }
         _ => return Err(unknown_property(name)),
     };
     Ok(Answer::Property { value })
@@ -70,16 +72,21 @@ pub(super) fn set_property(
                 // What is held in memory could not be stored there any more.
                 mount.write_back_and_store()?;
             }
-            mount.filesystem.set_subvolume_read_only(&mount.administrator(peer), root, read_only, force)?;
+            mount.filesystem.subvolumes().set_read_only(
+                &mount.administrator(peer),
+                root,
+                read_only,
+                force,
+            )?;
         }
         "label" => return set_label(mount, peer, value),
         "compression" => {
             let (name, filesystem) = (COMPRESSION_ATTRIBUTE, &mount.filesystem);
             if value.0.is_empty() {
-                filesystem.remove_extended_attribute(&caller, &inode, name)?;
+                filesystem.attributes().remove_extended_attribute(&caller, &inode, name)?;
             } else {
                 let mode = AttributeMode::Either;
-                filesystem.set_extended_attribute(&caller, &inode, name, &value.0, mode)?;
+                filesystem.attributes().set_extended_attribute(&caller, &inode, name, &value.0, mode)?;
             }
             mount.notifier.attributes_changed(inode.id());
         }

@@ -39,12 +39,12 @@ pub(super) fn file_map(
     let caller = peer.caller(0);
     let inode = mount.resolve(&caller, path)?;
     let at = |error: vlinder_fs::FsError| ErrorBody::from_fs(&error).at(path.to_string());
-    mount.filesystem.access(&caller, &inode, Access::READ).map_err(at)?;
+    mount.filesystem.rights().access(&caller, &inode, Access::READ).map_err(at)?;
     if from == 0 {
         mount.write_back()?;
     }
     let range = ByteRange::new(from, u64::MAX).unwrap_or_default();
-    let found = mount.filesystem.extent_map(&inode, &OpenCache::new(), range, RUNS).map_err(at)?;
+    let found = mount.filesystem.files().extent_map(&inode, &OpenCache::new(), range, RUNS).map_err(at)?;
     Ok(Answer::FileMap {
         size_bytes: inode.size(),
         block_bytes: u64::from(mount.filesystem.sector_size()),

@@ -55,7 +55,7 @@ impl ServedMount {
             Request::PropertySet { name, .. } if name == "label" => self.require_privilege(peer),
             Request::PropertySet { path, name, .. } if name == "ro" && !self.is_privileged(peer) => {
                 let inode = self.resolve(&peer.caller(0), path)?;
-                if self.filesystem.attributes(&inode).user.0 == peer.user {
+                if self.filesystem.attributes().of(&inode).user.0 == peer.user {
                     return Ok(());
                 }
                 let body =

@@ -42,7 +42,7 @@ impl ServedMount {
                 return Err(ErrorBody::new(Errno::INVAL, "a path in a request may not lead upwards")
                     .at(path.to_string()));
             }
-            let found = self.filesystem.lookup(caller, &inode, name);
+            let found = self.filesystem.names().lookup(caller, &inode, name);
             inode = found.map_err(|error| ErrorBody::from_fs(&error).at(path.to_string()))?;
         }
         Ok(inode)
@@ -137,7 +137,7 @@ impl ServedMount {
 
     /// How the file system fares, with what the mount keeps beside it.
     pub(super) fn condition(&self) -> ConditionRecord {
-        let mut condition = ConditionRecord::from(&self.filesystem.condition());
+        let mut condition = ConditionRecord::from(&self.filesystem.maintenance().condition());
         let unplaced = self.notifier.unplaced();
         condition.held_bytes = condition.held_bytes.saturating_add(unplaced.held_bytes);
         condition.lost_bytes = unplaced.lost_bytes;

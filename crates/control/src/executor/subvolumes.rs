@@ -76,9 +76,9 @@ fn creation(mount: &ServedMount, peer: &Peer, path: &Name, umask: u32) -> Result
     let (filesystem, notifier) = (mount.filesystem.clone(), Arc::clone(&mount.notifier));
     let (place, inside, own_name) = (path.clone(), Arc::clone(&directory), name.to_vec());
     let job = move || {
-        let made = with_room(&*notifier, || filesystem.create_subvolume(&caller, &inside, &own_name));
+        let made = with_room(&*notifier, || filesystem.subvolumes().create(&caller, &inside, &own_name));
         let made = made.map_err(|error| at(error, &place))?;
-        Ok(Answer::Subvolume(record_of(&filesystem.subvolume_information(made.root)?)))
+        Ok(Answer::Subvolume(record_of(&filesystem.subvolumes().information(made.root)?)))
     };
     Ok(Change { call: Call::MakeDirectory, directory, name: name.to_vec(), job: Box::new(job) })
 }
@@ -98,10 +98,11 @@ fn snapshot(
     let (filesystem, notifier) = (mount.filesystem.clone(), Arc::clone(&mount.notifier));
     let (place, inside, own_name) = (path.clone(), Arc::clone(&directory), name.to_vec());
     let job = move || {
-        let made =
-            with_room(&*notifier, || filesystem.snapshot(&caller, root, &inside, &own_name, read_only));
+        let made = with_room(&*notifier, || {
+            filesystem.subvolumes().snapshot(&caller, root, &inside, &own_name, read_only)
+        });
         let made = made.map_err(|error| at(error, &place))?;
-        Ok(Answer::Subvolume(record_of(&filesystem.subvolume_information(made.root)?)))
+        Ok(Answer::Subvolume(record_of(&filesystem.subvolumes().information(made.root)?)))
     };
     Ok(Change { call: Call::MakeDirectory, directory, name: name.to_vec(), job: Box::new(job) })
 }
@@ -118,6 +119,7 @@ fn deletion(
             let (directory, name) = mount.resolve_parent(&peer.caller(0), path)?;
             let found = mount
                 .filesystem
+                .names()
                 .lookup(&peer.caller(0), &directory, name)
                 .map_err(|error| at(error, path))?;
             mount.subvolume_root(&found, path)?;
@@ -125,7 +127,7 @@ fn deletion(
         }
         SubvolumeTarget::Number(number) => {
             mount.require_privilege(peer)?;
-            let information = mount.filesystem.subvolume_information(RootId(*number))?;
+            let information = mount.filesystem.subvolumes().information(RootId(*number))?;
             let parent = information.parent.ok_or_else(|| {
                 ErrorBody::new(Errno::NOENT, "the subvolume has no name").at(number.to_string())
             })?;
@@ -135,10 +137,11 @@ fn deletion(
     let (filesystem, notifier) = (mount.filesystem.clone(), Arc::clone(&mount.notifier));
     let (inside, own_name) = (Arc::clone(&directory), name.clone());
     let job = move || {
-        let victim = filesystem.lookup(&caller, &inside, &own_name).map_err(|error| at(error, &place))?;
-        let record = record_of(&filesystem.subvolume_information(victim.id().root)?);
+        let victim =
+            filesystem.names().lookup(&caller, &inside, &own_name).map_err(|error| at(error, &place))?;
+        let record = record_of(&filesystem.subvolumes().information(victim.id().root)?);
         drop(victim);
-        let deleted = with_room(&*notifier, || filesystem.delete_subvolume(&caller, &inside, &own_name));
+        let deleted = with_room(&*notifier, || filesystem.subvolumes().delete(&caller, &inside, &own_name));
         deleted.map_err(|error| at(error, &place))?;
         if commit {
             filesystem.sync()?;
@@ -150,7 +153,7 @@ fn deletion(
 
 pub(super) fn list(mount: &ServedMount, peer: &Peer) -> Result<Answer, ErrorBody> {
     mount.require_privilege(peer)?;
-    let all = mount.filesystem.subvolumes()?;
+    let all = mount.filesystem.subvolumes().all()?;
     Ok(Answer::Subvolumes { subvolumes: all.iter().map(record_of).collect() })
 }
 
@@ -166,7 +169,7 @@ pub(super) fn set_default(
 ) -> Result<Answer, ErrorBody> {
     mount.require_privilege(peer)?;
     let root = target_root(mount, peer, target)?;
-    mount.filesystem.set_default_subvolume(&mount.administrator(peer), root)?;
+    mount.filesystem.subvolumes().set_default(&mount.administrator(peer), root)?;
     Ok(Answer::Done)
 }
 
@@ -177,7 +180,7 @@ pub(super) fn await_deletions(
     numbers: &[u64],
 ) -> Result<Answer, ErrorBody> {
     let deleted = || -> Result<Vec<u64>, ErrorBody> {
-        let all = mount.filesystem.subvolumes()?;
+        let all = mount.filesystem.subvolumes().all()?;
         Ok(all.iter().filter(|one| one.is_deleted).map(|one| one.id.0).collect())
     };
     let wanted = if numbers.is_empty() { deleted()? } else { numbers.to_vec() };
@@ -192,7 +195,7 @@ pub(super) fn await_deletions(
         }
         // Those that nobody has open any more wait for nothing but their turn.
         if !mount.filesystem.engine().dead_trees().is_empty() {
-            mount.filesystem.wake_background();
+            mount.filesystem.maintenance().wake_background();
         }
         if stopping.load(Ordering::Relaxed) {
             return Err(ErrorBody::new(
@@ -225,10 +228,10 @@ pub(super) fn record(
     root: RootId,
     with_snapshots: bool,
 ) -> Result<SubvolumeRecord, ErrorBody> {
-    let mut record = record_of(&mount.filesystem.subvolume_information(root)?);
+    let mut record = record_of(&mount.filesystem.subvolumes().information(root)?);
     if with_snapshots {
         let uuid = Some(record.uuid.clone());
-        let all = mount.filesystem.subvolumes()?;
+        let all = mount.filesystem.subvolumes().all()?;
         let snapshots = all.iter().map(record_of).filter(|one| uuid.is_some() && one.parent_uuid == uuid);
         record.snapshots = snapshots.map(|one| one.number).collect();
     }

@@ -78,14 +78,14 @@ impl Rig {
         let filesystem = Filesystem::open(&[&image], OpenOptions::parse(options).unwrap()).unwrap();
         let (root, caller) = (filesystem.root().unwrap(), Caller { umask: 0, ..Caller::superuser() });
         let owner = Caller::user(UserId(OWNER), GroupId(OWNER));
-        let theirs = filesystem.create_directory(&caller, &root, b"theirs", 0o755).unwrap();
+        let theirs = filesystem.names().create_directory(&caller, &root, b"theirs", 0o755).unwrap();
         let change = SetAttributes { user: Some(UserId(OWNER)), ..Default::default() };
-        filesystem.set_attributes(&caller, &theirs, &change).unwrap();
-        filesystem.create_directory(&caller, &root, b"open", 0o777).unwrap();
-        filesystem.create_directory(&owner, &theirs, b"private", 0o700).unwrap();
-        filesystem.create_file(&owner, &theirs, b"secret", 0o600).unwrap();
+        filesystem.attributes().set(&caller, &theirs, &change).unwrap();
+        filesystem.names().create_directory(&caller, &root, b"open", 0o777).unwrap();
+        filesystem.names().create_directory(&owner, &theirs, b"private", 0o700).unwrap();
+        filesystem.names().create_file(&owner, &theirs, b"secret", 0o600).unwrap();
         for name in ["sub", "victim-0", "victim-1000", "victim-2000", "victim-3000"] {
-            filesystem.create_subvolume(&owner, &theirs, name.as_bytes()).unwrap();
+            filesystem.subvolumes().create(&owner, &theirs, name.as_bytes()).unwrap();
         }
         let mountpoint = PathBuf::from("/mnt");
         let facts = MountFacts { devices: vec![image], mountpoint, owner: MOUNTER, options: Vec::new() };
@@ -241,8 +241,8 @@ fn what_found_no_room_keeps_nothing_else_from_becoming_durable() {
     let sync = || rig.executor.execute(&peer(0), Request::FilesystemSync, &mut Conversation::default());
     let make = |name: &[u8]| {
         let root = rig.filesystem.root().unwrap();
-        let file = rig.filesystem.create_file(&Caller::superuser(), &root, name, 0o644).unwrap();
-        rig.filesystem.write_at(&Caller::superuser(), &file, 0, b"stored".as_slice().into()).unwrap();
+        let file = rig.filesystem.names().create_file(&Caller::superuser(), &root, name, 0o644).unwrap();
+        rig.filesystem.files().write_at(&Caller::superuser(), &file, 0, b"stored".as_slice().into()).unwrap();
         rig.filesystem.engine().generation()
     };
     for (name, errno, is_stored) in
@@ -264,8 +264,8 @@ fn with_user_subvol_rm_allowed_owners_delete_their_subvolumes() {
     };
     assert_eq!(rig.judge(delete), [0, 0, 0, ACCESS_DENIED]);
     let root = Caller::superuser();
-    let theirs = rig.filesystem.lookup(&root, &rig.filesystem.root().unwrap(), b"theirs").unwrap();
-    assert!(rig.filesystem.lookup(&root, &theirs, b"victim-3000").is_ok());
+    let theirs = rig.filesystem.names().lookup(&root, &rig.filesystem.root().unwrap(), b"theirs").unwrap();
+    assert!(rig.filesystem.names().lookup(&root, &theirs, b"victim-3000").is_ok());
 }
 
 #[test]

@@ -79,16 +79,16 @@ impl Rig {
         let filesystem = Filesystem::open(&[&image], OpenOptions::parse("").unwrap()).unwrap();
         let (root, caller) = (filesystem.root().unwrap(), Caller { umask: 0, ..Caller::superuser() });
         let owner = Caller::user(UserId(OWNER), GroupId(OWNER));
-        let theirs = filesystem.create_directory(&caller, &root, b"theirs", 0o755).unwrap();
+        let theirs = filesystem.names().create_directory(&caller, &root, b"theirs", 0o755).unwrap();
         let change = SetAttributes { user: Some(UserId(OWNER)), ..Default::default() };
-        filesystem.set_attributes(&caller, &theirs, &change).unwrap();
-        filesystem.create_directory(&caller, &root, b"open", 0o777).unwrap();
-        let private = filesystem.create_directory(&owner, &theirs, b"private", 0o700).unwrap();
-        filesystem.create_file(&owner, &private, b"file", 0o600).unwrap();
-        filesystem.create_file(&owner, &theirs, b"secret", 0o600).unwrap();
-        filesystem.create_subvolume(&owner, &theirs, b"sub").unwrap();
-        filesystem.create_subvolume(&owner, &theirs, b"victim").unwrap();
-        let victim = filesystem.create_subvolume(&owner, &theirs, b"second").unwrap().root.0;
+        filesystem.attributes().set(&caller, &theirs, &change).unwrap();
+        filesystem.names().create_directory(&caller, &root, b"open", 0o777).unwrap();
+        let private = filesystem.names().create_directory(&owner, &theirs, b"private", 0o700).unwrap();
+        filesystem.names().create_file(&owner, &private, b"file", 0o600).unwrap();
+        filesystem.names().create_file(&owner, &theirs, b"secret", 0o600).unwrap();
+        filesystem.subvolumes().create(&owner, &theirs, b"sub").unwrap();
+        filesystem.subvolumes().create(&owner, &theirs, b"victim").unwrap();
+        let victim = filesystem.subvolumes().create(&owner, &theirs, b"second").unwrap().root.0;
         let facts = MountFacts {
             devices: vec![image],
             mountpoint: PathBuf::from("/mnt"),

@@ -17,6 +17,16 @@ pub(crate) fn begin(store: &FileStore, reservation: Reservation) -> Result<Handl
     begin_unnoted(store, reservation).inspect(|_| store.background().note_change())
 }
 
+/// As [`begin`], for what may as well be done later: room that is not there is refused at once.
+///
+/// # Errors
+/// As there.
+pub(crate) fn begin_at_once(store: &FileStore, reservation: Reservation) -> Result<Handle<'_>> {
+    let begun = store.engine().begin_at_once(reservation)?;
+    store.background().note_change();
+    Ok(begun)
+}
+
 fn begin_unnoted(store: &FileStore, reservation: Reservation) -> Result<Handle<'_>> {
     match store.engine().begin(reservation) {
         Err(error) if error.is_no_space() && !store.write_back().is_empty() => {

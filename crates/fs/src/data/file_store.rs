@@ -20,6 +20,8 @@ pub(super) struct DataOptions {
     pub(super) compress: Option<CompressOption>,
     /// The most bytes that a file has which lies in its tree.
     pub(super) max_inline_bytes: u64,
+    /// The file system was opened to be read alone.
+    pub(super) read_only: bool,
     /// What is read is not compared with its checksums.
     pub(super) ignores_data_checksums: bool,
 }
@@ -45,6 +47,7 @@ impl FileStore {
             options: DataOptions {
                 compress: options.compress,
                 max_inline_bytes: options.max_inline_bytes,
+                read_only: options.read_only,
                 ignores_data_checksums: options.rescue.ignores_data_checksums,
             },
             write_back: WriteBack::new(options),
@@ -63,8 +66,13 @@ impl FileStore {
         &self.options
     }
 
+    /// Whether the file system as a whole takes no changes.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.options.read_only || self.engine.read_only_reason().is_some()
+    }
+
     /// Bytes of a sector: the unit of data.
-    pub(super) fn sector_size(&self) -> u32 {
+    pub(crate) fn sector_size(&self) -> u32 {
         self.engine.sector_size()
     }
 

@@ -9,13 +9,13 @@
 //! then `runs` (bytes in memory), [`FileData`], [`write()`], `flush` (bytes become extents), `rewrite`
 //! (what that means for items and references, as a pure function), and the operations on whole ranges.
 
-mod allocate;
+pub(crate) mod allocate;
 mod allocated;
 mod apply;
 mod begin;
 mod by_inode;
 pub(crate) mod checksums;
-mod clone;
+pub(crate) mod clone;
 mod compression;
 mod deletion_steps;
 mod dirty_bytes;
@@ -36,7 +36,7 @@ mod open_cache;
 mod ordered_extents;
 mod own_space;
 mod pieces;
-mod read;
+pub(crate) mod read;
 mod read_ahead;
 mod read_beyond;
 mod read_whole;
@@ -46,12 +46,12 @@ mod replace;
 mod rewrite;
 mod room_attempts;
 mod runs;
-mod seek;
+pub(crate) mod seek;
 mod tries;
 pub(crate) mod truncate;
 mod unflushed;
 mod verity;
-mod write;
+pub(crate) mod write;
 mod write_back;
 mod written_extent;
 
@@ -68,7 +68,7 @@ pub use open_cache::OpenCache;
 pub use seek::{MappedExtent, Seek};
 
 pub(crate) use allocated::allocated_bytes;
-pub(crate) use begin::begin;
+pub(crate) use begin::{begin, begin_at_once};
 pub(crate) use compression::{compression_property, has_feature, note_feature};
 pub(crate) use deletion_steps::Steps;
 pub(crate) use extent::{Content, Extent};

@@ -1,59 +1,39 @@
 //! Listing a directory, stable under changes: names come in the order of their indexes, which are given in
 //! the order of creation and never again, so a position stays right whatever is made or removed.
 
+use core::fmt;
+
 use vlinder_base::sync::Arc;
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::inode::FileType;
 use vlinder_format::{Damage, ItemType, Key, RootId};
 
+use crate::closer::Closer;
+use crate::directory::index::{end_of_indexes, first_free_index};
+use crate::directory::record::DirectoryRecord;
 use crate::ids::InodeId;
 use crate::inode::Inode;
-use crate::inode::load::place;
-use crate::{Access, Caller, Filesystem, Refusal, Result};
-
-/// One name of a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectoryRecord {
-    /// The name.
-    pub name: Vec<u8>,
-    /// What it stands for. Of a nested subvolume its root directory, there or not: [`Filesystem::lookup`]
-    /// tells.
-    pub id: InodeId,
-    /// The file's type.
-    pub file_type: FileType,
-    /// Where it lies in the listing: 0 is `.`, 1 is `..`, then the names' indexes. The listing goes on at one
-    /// more, and ends behind the last index, 2^64-1.
-    pub offset: u64,
-}
+use crate::inode::table::InodeTable;
+use crate::name_view::Names;
+use crate::subvolume::place::DirectoryTree;
+use crate::subvolume::place_in_tree;
+use crate::{Access, Caller, Refusal, Result};
 
 /// A directory open for listing.
-#[derive(Debug)]
 pub struct OpenDirectory {
-    filesystem: Filesystem,
+    tree: Arc<DirectoryTree>,
+    inodes: Arc<InodeTable>,
+    /// An open directory keeps the file system open.
+    _closer: Arc<Closer>,
     inode: Arc<Inode>,
     /// Names made later are not listed, so that a listing ends even if each name read makes a new one (a
     /// rename of all files does). The last index stands for the end of all: a name that has it is listed.
     end: DirectoryIndex,
 }
 
-impl Filesystem {
-    /// Opens a directory for listing.
-    ///
-    /// # Errors
-    /// [`Refusal::NotADirectory`], [`Refusal::AccessDenied`]; what reading met.
-    pub fn open_directory(&self, caller: &Caller, directory: &Arc<Inode>) -> Result<OpenDirectory> {
-        if !directory.is_directory() {
-            return Err(Refusal::NotADirectory.into());
-        }
-        self.access(caller, directory, Access::READ)?;
-        directory.state().opens += 1;
-        let mut open = OpenDirectory {
-            filesystem: self.clone(),
-            inode: Arc::clone(directory),
-            end: DirectoryIndex::FIRST,
-        };
-        open.rewind()?;
-        Ok(open)
+impl fmt::Debug for OpenDirectory {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "open directory {:?}", self.inode)
     }
 }
 
@@ -73,7 +53,7 @@ impl OpenDirectory {
             return Ok(());
         }
         let _operation = self.inode.operation.read();
-        self.end = self.filesystem.first_free_index(&self.inode)?;
+        self.end = first_free_index(self.tree.engine(), &self.inode)?;
         Ok(())
     }
 
@@ -86,7 +66,7 @@ impl OpenDirectory {
             return Ok(false);
         }
         let _operation = self.inode.operation.read();
-        Ok(self.filesystem.first_free_index(&self.inode)? > self.end)
+        Ok(first_free_index(self.tree.engine(), &self.inode)? > self.end)
     }
 
     /// Names from an offset on, none at the end; at most `most`, and one more where only the last index would
@@ -117,7 +97,7 @@ impl OpenDirectory {
             records.push(dot(b".", self.inode.id(), 0));
         }
         if from <= 1 && records.len() < most {
-            let parent = self.filesystem.lookup_parent(&self.inode)?;
+            let parent = self.tree.lookup_parent(&self.inode)?;
             records.push(dot(b"..", parent, 1));
         }
         if self.inode.is_placeholder() {
@@ -130,11 +110,11 @@ impl OpenDirectory {
         let mut next = DirectoryIndex(from).max(DirectoryIndex::FIRST);
         let last = DirectoryIndex(u64::MAX);
         let index = |index| directory::index_key(self.inode.number(), index);
-        let end = if self.end == last { super::end_of_indexes(&self.inode) } else { index(self.end) };
+        let end = if self.end == last { end_of_indexes(&self.inode) } else { index(self.end) };
         while next < self.end && records.len() < most || next == last && self.end == last {
             let tree = self.inode.subvolume().tree();
             let wanted = most.saturating_sub(records.len()).max(1);
-            let items = self.filesystem.engine().reader().items(tree, index(next), end, wanted)?;
+            let items = self.tree.engine().reader().items(tree, index(next), end, wanted)?;
             for (key, data) in &items {
                 let record = self.record(key, data)?;
                 if directory::is_file_name(&record.name) {
@@ -152,8 +132,9 @@ impl OpenDirectory {
     }
 
     fn record(&self, key: &Key, data: &[u8]) -> Result<DirectoryRecord> {
-        let damage =
-            |fault: directory::DirectoryFault| Damage::new(fault, place(self.inode.subvolume(), *key));
+        let damage = |fault: directory::DirectoryFault| {
+            Damage::new(fault, place_in_tree(self.inode.subvolume(), *key))
+        };
         let entry = DirectoryEntry::decode(data).map_err(damage)?;
         let id = match entry.location.item_type {
             ItemType::ROOT_ITEM => InodeId::root_of(RootId(entry.location.objectid.0)),
@@ -171,6 +152,31 @@ fn dot(name: &[u8], id: InodeId, offset: u64) -> DirectoryRecord {
 
 impl Drop for OpenDirectory {
     fn drop(&mut self) {
-        self.filesystem.release(&self.inode);
+        self.inodes.release(&self.inode);
     }
+}
+
+/// Opens a directory for listing.
+///
+/// # Errors
+/// [`Refusal::NotADirectory`], [`Refusal::AccessDenied`]; what reading met.
+pub(crate) fn open_directory(
+    names: Names<'_>,
+    caller: &Caller,
+    directory: &Arc<Inode>,
+) -> Result<OpenDirectory> {
+    if !directory.is_directory() {
+        return Err(Refusal::NotADirectory.into());
+    }
+    names.rights().access(caller, directory, Access::READ)?;
+    directory.state().opens += 1;
+    let mut open = OpenDirectory {
+        tree: Arc::clone(names.tree()),
+        inodes: Arc::clone(names.inodes()),
+        _closer: Arc::clone(names.opener().closer()),
+        inode: Arc::clone(directory),
+        end: DirectoryIndex::FIRST,
+    };
+    open.rewind()?;
+    Ok(open)
 }

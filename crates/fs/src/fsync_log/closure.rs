@@ -22,11 +22,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use vlinder_base::sync::Arc;
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::{ItemType, Key, ObjectId};
+use vlinder_transaction::Engine;
 
 use super::journal::{NameChange, Place, Record};
 use super::outcome::{FullCommit, Unlogged};
 use crate::inode::Inode;
-use crate::{Filesystem, FsError, Subvolume};
+use crate::{FsError, Subvolume};
 
 /// What is to be logged beside the content of the inode that is fsynced.
 #[derive(Debug, Default)]
@@ -38,7 +39,7 @@ pub(super) struct Plan {
 }
 
 struct Search<'a> {
-    filesystem: &'a Filesystem,
+    engine: &'a Engine,
     subvolume: &'a Subvolume,
     record: &'a Record,
     plan: Plan,
@@ -52,13 +53,13 @@ struct Search<'a> {
 /// Works out what an fsync of an inode has to log. Inodes of the log whose names changed since are brought up
 /// to date with it, whatever is fsynced, so that the log as a whole always is of one moment.
 pub(super) fn plan(
-    filesystem: &Filesystem,
+    engine: &Engine,
     subvolume: &Subvolume,
     record: &Record,
     inode: &Arc<Inode>,
 ) -> Result<Plan, Unlogged> {
     let mut search = Search {
-        filesystem,
+        engine,
         subvolume,
         record,
         plan: Plan::default(),
@@ -190,7 +191,7 @@ impl Search<'_> {
     /// The directory that holds a directory.
     fn parent(&self, directory: ObjectId) -> Result<Option<ObjectId>, FsError> {
         let from = Key::new(directory, ItemType::INODE_REF, 0);
-        let found = self.filesystem.engine().forest().trees().ceiling(self.subvolume.tree().root(), &from)?;
+        let found = self.engine.forest().trees().ceiling(self.subvolume.tree().root(), &from)?;
         let key = found.map(|found| found.key());
         let key = key.filter(|key| key.objectid == directory && key.item_type == ItemType::INODE_REF);
         Ok(key.map(|key| ObjectId(key.offset)))

@@ -17,23 +17,23 @@ use super::outcome::Unlogged;
 use crate::data::{Extent, Rewrite, items};
 use crate::ids::InodeId;
 use crate::inode::Inode;
-use crate::inode::load::place;
-use crate::{Filesystem, FsError, Subvolume};
+use crate::inode::table::InodeTable;
+use crate::subvolume::place_in_tree;
+use crate::{FsError, Subvolume};
 
 /// Items that change: their data, or none where one goes.
 type Edits = BTreeMap<Key, Option<Vec<u8>>>;
 
 /// Brings the log up to date with a plan and the inode that is fsynced.
 pub(super) fn write(
-    filesystem: &Filesystem,
+    inodes: &InodeTable,
     subvolume: &Subvolume,
     record: &mut Record,
     log: &mut LogEdit<'_>,
     inode: &Arc<Inode>,
     plan: &Plan,
 ) -> Result<(), Unlogged> {
-    let mut writer =
-        Writer { filesystem, subvolume, generation: record.generation, log, edits: Edits::new() };
+    let mut writer = Writer { inodes, subvolume, generation: record.generation, log, edits: Edits::new() };
     for number in &plan.inodes {
         let is_stale = record.stale.remove(number);
         let known = record.inodes.entry(*number).or_default();
@@ -59,7 +59,7 @@ pub(super) fn write(
 }
 
 struct Writer<'a, 'b> {
-    filesystem: &'a Filesystem,
+    inodes: &'a InodeTable,
     subvolume: &'a Subvolume,
     generation: Generation,
     log: &'a mut LogEdit<'b>,
@@ -102,7 +102,7 @@ impl Writer<'_, '_> {
             self.copy_items(number, ItemType::EXTENT_DATA, ItemType::EXTENT_DATA)?;
         }
         if inode.file_type() == FileType::Regular {
-            let end = disk_size.next_multiple_of(u64::from(self.filesystem.sector_size()));
+            let end = disk_size.next_multiple_of(u64::from(self.inodes.store().sector_size()));
             let mut ranges = std::mem::take(&mut known.ranges);
             known.behind_end.take_below(end).iter().for_each(|grown_over| ranges.add(grown_over));
             let mut behind = ranges.clone();
@@ -160,7 +160,7 @@ impl Writer<'_, '_> {
         let key = InodeItem::key(number);
         for (key, data) in self.log.items(self.subvolume.id(), key, key)? {
             let item = InodeItem::decode(&data)
-                .map_err(|fault| FsError::from(Damage::new(fault, place(self.subvolume, key))))?;
+                .map_err(|fault| FsError::from(Damage::new(fault, place_in_tree(self.subvolume, key))))?;
             if item.link_count == 0 {
                 let named = InodeItem { link_count: link_count.max(1), ..item };
                 self.edits.insert(key, Some(named.encode().to_vec()));
@@ -171,15 +171,15 @@ impl Writer<'_, '_> {
 
     /// An inode's item as it is now.
     fn item(&self, number: ObjectId) -> Result<Option<InodeItem>, FsError> {
-        if let Some(inode) = self.filesystem.inode_in_memory(InodeId::new(self.subvolume.id(), number)) {
+        if let Some(inode) = self.inodes.inode_in_memory(InodeId::new(self.subvolume.id(), number)) {
             return Ok(Some(inode.state().item));
         }
         let key = InodeItem::key(number);
-        let Some(data) = self.filesystem.engine().reader().item(self.subvolume.tree(), &key)? else {
+        let Some(data) = self.inodes.store().engine().reader().item(self.subvolume.tree(), &key)? else {
             return Ok(None);
         };
         let item = InodeItem::decode(&data);
-        Ok(Some(item.map_err(|fault| Damage::new(fault, place(self.subvolume, key)))?))
+        Ok(Some(item.map_err(|fault| Damage::new(fault, place_in_tree(self.subvolume, key)))?))
     }
 
     fn put_item(&mut self, number: ObjectId, item: InodeItem, size_bytes: u64) {
@@ -204,7 +204,7 @@ impl Writer<'_, '_> {
         let (from, to) = (Key::new(number, first, 0), Key::new(number, last, u64::MAX));
         self.remove_between(from, to)?;
         let tree = self.subvolume.tree();
-        let engine = self.filesystem.engine();
+        let engine = self.inodes.store().engine();
         let mut cursor =
             engine.forest().trees().cursor(tree.root(), &from, Readahead::None).map_err(FsError::from)?;
         while let Some((key, data)) = cursor.item().filter(|(key, _)| *key <= to) {
@@ -217,8 +217,8 @@ impl Writer<'_, '_> {
     /// Makes the log show ranges of a file as they are now: runs cut to the ranges, and holes, which would
     /// else have no item.
     fn log_ranges(&mut self, inode: &Inode, disk_size: u64, ranges: &Ranges) -> Result<(), Unlogged> {
-        let engine = self.filesystem.engine();
-        let sector_size = u64::from(self.filesystem.sector_size());
+        let engine = self.inodes.store().engine();
+        let sector_size = u64::from(self.inodes.store().sector_size());
         let end = disk_size.next_multiple_of(sector_size);
         let (tree, number) = (self.subvolume.tree(), inode.number());
         let has_sums = !inode.flags().has(InodeFlags::NODATASUM);
@@ -252,7 +252,7 @@ impl Writer<'_, '_> {
     /// The log's runs that overlap a range.
     fn logged_runs(&self, number: ObjectId, range: ByteRange) -> Result<Vec<Extent>, Unlogged> {
         let subvolume = self.subvolume.id();
-        let sector_size = u64::from(self.filesystem.sector_size());
+        let sector_size = u64::from(self.inodes.store().sector_size());
         let first = FileExtent::key(number, FileOffset(range.start()));
         let last = FileExtent::key(number, FileOffset(range.end().saturating_sub(1)));
         let is_run = |key: &Key| key.objectid == number && key.item_type == ItemType::EXTENT_DATA;
@@ -260,7 +260,7 @@ impl Writer<'_, '_> {
         let mut runs = Vec::new();
         for (key, data) in before.into_iter().chain(self.log.items(subvolume, first, last)?) {
             let run = Extent::decode(key.offset, &data)
-                .map_err(|fault| FsError::from(Damage::new(fault, place(self.subvolume, key))))?;
+                .map_err(|fault| FsError::from(Damage::new(fault, place_in_tree(self.subvolume, key))))?;
             if run.file_range(sector_size).overlaps(range) {
                 runs.push(run);
             }
@@ -279,7 +279,7 @@ impl Writer<'_, '_> {
         } else {
             (range.address.0, range.disk_bytes)
         };
-        let lookup = self.filesystem.engine().reader().checksum_lookup().map_err(FsError::from)?;
+        let lookup = self.inodes.store().engine().reader().checksum_lookup().map_err(FsError::from)?;
         let found = lookup.expected(Logical(start), length).map_err(FsError::from)?;
         // Without checksums the data are in the tree as well, or the file would not be read there either.
         if let Ok(expected) = found {

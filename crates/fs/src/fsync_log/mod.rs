@@ -20,15 +20,16 @@ use vlinder_transaction::{Handle, LogTicket, Reservation};
 
 use self::outcome::{FullCommit, Unlogged};
 use crate::inode::Inode;
-use crate::{Filesystem, Result, data};
+use crate::maintenance::Maintenance;
+use crate::{Result, data};
 
-impl Filesystem {
+impl Maintenance {
     /// Makes a file or directory durable, names included (fsync).
     ///
     /// # Errors
     /// What writing met: nothing can be said then of what was written since the last success.
     pub fn sync_inode(&self, inode: &Arc<Inode>) -> Result<()> {
-        let metrics = &self.shared().fsync;
+        let metrics = self.fsync_metrics();
         metrics.syncs.increment();
         match self.sync_by_log(inode) {
             Ok(()) => Ok(()),
@@ -49,12 +50,12 @@ impl Filesystem {
             if inode.file_type() == FileType::Regular {
                 data::flush::flush(self.store(), inode.node()).map_err(Unlogged::Error)?;
             }
-            if self.options().no_tree_log {
+            if !self.inodes().has_log() {
                 return Err(FullCommit::TurnedOff.into());
             }
             // The file's items stay as they are while they are logged.
             let _extents = data::flush::lock_settled(self.store(), inode.node());
-            let begun = self.engine().begin(Reservation::accepted(0));
+            let begun = self.store().engine().begin(Reservation::accepted(0));
             let handle = begun.map_err(|error| Unlogged::Error(error.into()))?;
             match self.log_inode(&handle, inode)? {
                 Some(ticket) => (handle, ticket),
@@ -94,9 +95,9 @@ impl Filesystem {
         if !changed && !record.inodes.contains_key(&number) && !record.names.contains_key(&number) {
             return Ok(None);
         }
-        let plan = closure::plan(self, subvolume, &record, inode)?;
+        let plan = closure::plan(self.store().engine(), subvolume, &record, inode)?;
         let mut edit = handle.edit_log()?;
-        content::write(self, subvolume, &mut record, &mut edit, inode, &plan)?;
+        content::write(self.inodes(), subvolume, &mut record, &mut edit, inode, &plan)?;
         let ticket = edit.finish();
         record.note_logged(number, item, ticket);
         Ok(Some(ticket))

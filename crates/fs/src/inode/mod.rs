@@ -1,9 +1,10 @@
 //! An inode in memory, its locks, and how its item gets to disk.
 
 pub(crate) mod cache;
-pub(crate) mod load;
+pub(crate) mod items;
 mod placeholder;
 mod state;
+pub(crate) mod table;
 
 pub use state::InodeState;
 

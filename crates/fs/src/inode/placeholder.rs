@@ -8,11 +8,12 @@ use vlinder_format::inode::{FileType, InodeItem, Mode};
 use vlinder_format::{ObjectId, RootId};
 
 use super::Inode;
+use super::table::InodeTable;
+use crate::Result;
 use crate::ids::InodeId;
 use crate::subvolume::Subvolume;
-use crate::{Filesystem, Result};
 
-impl Filesystem {
+impl InodeTable {
     /// The placeholder of a subvolume that is not there, as nobody changed it.
     pub(super) fn load_placeholder(
         &self,

@@ -39,8 +39,8 @@ impl ReadDir {
     pub(super) fn open(resolver: &Resolver, path: &Path) -> Result<Self> {
         let inode = resolver.resolve(path)?;
         let filesystem = resolver.filesystem();
-        let directory = at(path, filesystem.open_directory(resolver.caller(), &inode))?;
-        filesystem.note_access(&inode);
+        let directory = at(path, filesystem.names().open_directory(resolver.caller(), &inode))?;
+        filesystem.attributes().note_access(&inode);
         let (resolver, path) = (resolver.clone(), path.to_owned());
         Ok(Self { resolver, path, directory, records: VecDeque::new(), next: Some(2) })
     }
@@ -94,6 +94,6 @@ impl DirEntry {
     /// As looking the path up.
     pub fn metadata(&self) -> Result<Metadata, FsError> {
         let inode = self.resolver.resolve_link(&self.path)?;
-        Ok(Metadata(self.resolver.filesystem().attributes(&inode)))
+        Ok(Metadata(self.resolver.filesystem().attributes().of(&inode)))
     }
 }

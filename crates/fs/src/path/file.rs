@@ -116,15 +116,15 @@ impl FileOptions {
         let filesystem = resolver.filesystem();
         // The caller that made a file may write it, whatever its permissions are to be.
         let open = if is_new {
-            filesystem.hold(&inode)
+            filesystem.opener().hold(&inode)
         } else {
-            filesystem.open_inode(resolver.caller(), &inode, self.mode)
+            filesystem.files().open(resolver.caller(), &inode, self.mode)
         };
         let open = at(path, open)?;
         if self.mode.truncate && !is_new {
             let changes =
                 SetAttributes { size: Some(0), opened_for_writing: true, ..SetAttributes::default() };
-            at(path, filesystem.set_attributes(resolver.caller(), &inode, &changes))?;
+            at(path, filesystem.attributes().set(resolver.caller(), &inode, &changes))?;
         }
         Ok(File { resolver: resolver.clone(), open, mode: self.mode, position: 0, cache: OpenCache::new() })
     }
@@ -144,7 +144,8 @@ impl FileOptions {
             }
         }
         let (directory, name) = resolver.resolve_parent(path)?;
-        let made = resolver.filesystem().create_file(resolver.caller(), &directory, &name, self.permissions);
+        let made =
+            resolver.filesystem().names().create_file(resolver.caller(), &directory, &name, self.permissions);
         Ok((at(path, made)?, true))
     }
 }
@@ -159,7 +160,7 @@ impl File {
     /// What is known of the file.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
-        Metadata(self.resolver.filesystem().attributes(self.inode()))
+        Metadata(self.resolver.filesystem().attributes().of(self.inode()))
     }
 
     /// Reads from an offset; gives how many bytes, fewer only at the end of the file.
@@ -170,7 +171,7 @@ impl File {
         if !self.mode.read {
             return Err(Refusal::BadHandle.into());
         }
-        self.resolver.filesystem().read_at(self.inode(), &self.cache, offset, target)
+        self.resolver.filesystem().files().read_at(self.inode(), &self.cache, offset, target)
     }
 
     /// All bytes; memory is taken as they come.
@@ -213,17 +214,17 @@ impl File {
     ///
     /// # Errors
     /// [`Refusal::BadHandle`] where it was not opened for writing; as
-    /// [`Filesystem::write_file`](crate::Filesystem::write_file).
+    /// [`FileContent::write_file`](crate::FileContent::write_file).
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let (filesystem, caller) = (self.resolver.filesystem(), self.resolver.caller());
         if self.mode.append {
-            return filesystem.append(caller, self.inode(), Cow::Borrowed(bytes)).map(drop);
+            return filesystem.files().append(caller, self.inode(), Cow::Borrowed(bytes)).map(drop);
         }
         if !self.mode.write {
             return Err(Refusal::BadHandle.into());
         }
         let origin = WriteOrigin::OpenFile { times: ContentTimes::Move };
-        filesystem.write_file(caller, self.inode(), offset, Cow::Borrowed(bytes), origin).map(drop)
+        filesystem.files().write_file(caller, self.inode(), offset, Cow::Borrowed(bytes), origin).map(drop)
     }
 
     /// Writes parts, each at its offset, so that they are on the devices when this returns, as with
@@ -231,7 +232,7 @@ impl File {
     ///
     /// # Errors
     /// [`Refusal::BadHandle`] where it was not opened for writing;
-    /// as [`Filesystem::write_file_direct`](crate::Filesystem::write_file_direct).
+    /// as [`FileContent::write_file_direct`](crate::FileContent::write_file_direct).
     pub fn write_direct(&self, parts: &[(u64, &[u8])]) -> Result<()> {
         if !self.mode.write {
             return Err(Refusal::BadHandle.into());
@@ -239,6 +240,7 @@ impl File {
         let origin = WriteOrigin::OpenFile { times: ContentTimes::Move };
         self.resolver
             .filesystem()
+            .files()
             .write_file_direct(self.resolver.caller(), self.inode(), parts, origin)
             .map(drop)
     }
@@ -246,38 +248,38 @@ impl File {
     /// Cuts the file, or extends it by a hole.
     ///
     /// # Errors
-    /// As [`Filesystem::set_attributes`](crate::Filesystem::set_attributes).
+    /// As [`InodeAttributes::set`](crate::InodeAttributes::set).
     pub fn set_len(&self, size: u64) -> Result<()> {
         if !self.mode.write && !self.mode.append {
             return Err(Refusal::InvalidArgument.into());
         }
         let changes =
             SetAttributes { size: Some(size), opened_for_writing: true, ..SetAttributes::default() };
-        self.resolver.filesystem().set_attributes(self.resolver.caller(), self.inode(), &changes).map(drop)
+        self.resolver.filesystem().attributes().set(self.resolver.caller(), self.inode(), &changes).map(drop)
     }
 
     /// The next data or hole from an offset on (SEEK_DATA, SEEK_HOLE); the position stays.
     ///
     /// # Errors
-    /// As [`Filesystem::seek`](crate::Filesystem::seek).
+    /// As [`FileContent::seek`](crate::FileContent::seek).
     pub fn seek_from(&self, offset: u64, what: data::Seek) -> Result<u64> {
-        self.resolver.filesystem().seek(self.inode(), &self.cache, offset, what)
+        self.resolver.filesystem().files().seek(self.inode(), &self.cache, offset, what)
     }
 
     /// Where the bytes of a range lie, in order, at most `limit` runs (FS_IOC_FIEMAP).
     ///
     /// # Errors
-    /// As [`Filesystem::extent_map`](crate::Filesystem::extent_map).
+    /// As [`FileContent::extent_map`](crate::FileContent::extent_map).
     pub fn extent_map(&self, range: ByteRange, limit: usize) -> Result<Vec<MappedExtent>> {
-        self.resolver.filesystem().extent_map(self.inode(), &self.cache, range, limit)
+        self.resolver.filesystem().files().extent_map(self.inode(), &self.cache, range, limit)
     }
 
     /// Makes the file durable.
     ///
     /// # Errors
-    /// As [`Filesystem::sync_inode`](crate::Filesystem::sync_inode).
+    /// As [`Maintenance::sync_inode`](crate::Maintenance::sync_inode).
     pub fn sync_all(&self) -> Result<()> {
-        self.resolver.filesystem().sync_inode(self.inode())
+        self.resolver.filesystem().maintenance().sync_inode(self.inode())
     }
 }
 

@@ -102,7 +102,7 @@ impl Files {
     /// As looking the path up.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         let inode = self.resolve(path.as_ref())?;
-        Ok(Metadata(self.filesystem().attributes(&inode)))
+        Ok(Metadata(self.filesystem().attributes().of(&inode)))
     }
 
     /// What is known of a file; a symbolic link at the end of the path is not followed.
@@ -111,7 +111,7 @@ impl Files {
     /// As looking the path up.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         let inode = self.resolve_link(path.as_ref())?;
-        Ok(Metadata(self.filesystem().attributes(&inode)))
+        Ok(Metadata(self.filesystem().attributes().of(&inode)))
     }
 
     /// Whether there is something at a path.
@@ -129,16 +129,16 @@ impl Files {
     /// Changes permission bits, owner, size or times.
     ///
     /// # Errors
-    /// As [`Filesystem::set_attributes`].
+    /// As [`InodeAttributes::set`](crate::InodeAttributes::set).
     pub fn set_attributes(&self, path: impl AsRef<Path>, changes: &SetAttributes) -> Result<Metadata> {
         let inode = self.resolve(path.as_ref())?;
-        at(path, self.filesystem().set_attributes(self.caller(), &inode, changes)).map(Metadata)
+        at(path, self.filesystem().attributes().set(self.caller(), &inode, changes)).map(Metadata)
     }
 
     /// Changes permission bits, as `std::fs::set_permissions`.
     ///
     /// # Errors
-    /// As [`Filesystem::set_attributes`].
+    /// As [`InodeAttributes::set`](crate::InodeAttributes::set).
     pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u32) -> Result<()> {
         let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
         self.set_attributes(path, &changes).map(drop)
@@ -206,16 +206,16 @@ impl Files {
     /// Makes an empty subvolume.
     ///
     /// # Errors
-    /// As [`Filesystem::create_subvolume`].
+    /// As [`Subvolumes::create`](crate::Subvolumes::create).
     pub fn create_subvolume(&self, path: impl AsRef<Path>) -> Result<InodeId> {
         let (directory, name) = self.resolve_parent(path.as_ref())?;
-        at(path, self.filesystem().create_subvolume(self.caller(), &directory, &name))
+        at(path, self.filesystem().subvolumes().create(self.caller(), &directory, &name))
     }
 
     /// Makes a snapshot of the subvolume that a path lies in.
     ///
     /// # Errors
-    /// As [`Filesystem::snapshot`].
+    /// As [`Subvolumes::snapshot`](crate::Subvolumes::snapshot).
     pub fn snapshot(
         &self,
         source: impl AsRef<Path>,
@@ -224,15 +224,18 @@ impl Files {
     ) -> Result<InodeId> {
         let source = self.resolve(source.as_ref())?.id().root;
         let (directory, name) = self.resolve_parent(target.as_ref())?;
-        at(target, self.filesystem().snapshot(self.caller(), source, &directory, &name, read_only))
+        at(
+            target,
+            self.filesystem().subvolumes().snapshot(self.caller(), source, &directory, &name, read_only),
+        )
     }
 
     /// Deletes a subvolume with all that is in it.
     ///
     /// # Errors
-    /// As [`Filesystem::delete_subvolume`].
+    /// As [`Subvolumes::delete`](crate::Subvolumes::delete).
     pub fn delete_subvolume(&self, path: impl AsRef<Path>) -> Result<()> {
         let (directory, name) = self.resolve_parent(path.as_ref())?;
-        at(path, self.filesystem().delete_subvolume(self.caller(), &directory, &name))
+        at(path, self.filesystem().subvolumes().delete(self.caller(), &directory, &name))
     }
 }

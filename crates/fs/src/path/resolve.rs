@@ -88,7 +88,7 @@ impl Resolver {
         let mut current = self.filesystem.root()?;
         let mut links = 0;
         while let Some(name) = names.pop_front() {
-            let next = self.filesystem.lookup(&self.caller, &current, &name)?;
+            let next = self.filesystem.names().lookup(&self.caller, &current, &name)?;
             let is_followed = follow_last || must_be_directory || !names.is_empty();
             if next.file_type() != FileType::SymbolicLink || !is_followed {
                 current = next;
@@ -98,7 +98,7 @@ impl Resolver {
             if links > MOST_LINKS {
                 return Err(Refusal::SymbolicLinkLoop.into());
             }
-            let target = self.filesystem.read_link(&next)?;
+            let target = self.filesystem.names().read_link(&next)?;
             if target.starts_with(b"/") {
                 current = self.filesystem.root()?;
             }

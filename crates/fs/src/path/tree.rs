@@ -27,10 +27,11 @@ impl Files {
     /// Makes a directory.
     ///
     /// # Errors
-    /// As [`Filesystem::create_directory`](crate::Filesystem::create_directory).
+    /// As [`Names::create_directory`](crate::Names::create_directory).
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let (directory, name) = self.resolve_parent(path.as_ref())?;
-        at(path, self.filesystem().create_directory(self.caller(), &directory, &name, 0o777)).map(drop)
+        at(path, self.filesystem().names().create_directory(self.caller(), &directory, &name, 0o777))
+            .map(drop)
     }
 
     /// Makes a directory and all that are missing above it.
@@ -59,19 +60,19 @@ impl Files {
     /// Removes the name of a file.
     ///
     /// # Errors
-    /// As [`Filesystem::unlink`](crate::Filesystem::unlink).
+    /// As [`Names::unlink`](crate::Names::unlink).
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let (directory, name) = self.resolver().resolve_parent_of_file(path.as_ref())?;
-        at(path, self.filesystem().unlink(self.caller(), &directory, &name))
+        at(path, self.filesystem().names().unlink(self.caller(), &directory, &name))
     }
 
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// As [`Filesystem::remove_directory`](crate::Filesystem::remove_directory).
+    /// As [`Names::remove_directory`](crate::Names::remove_directory).
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let (directory, name) = self.resolve_parent(path.as_ref())?;
-        at(path, self.filesystem().remove_directory(self.caller(), &directory, &name))
+        at(path, self.filesystem().names().remove_directory(self.caller(), &directory, &name))
     }
 
     /// Removes a directory with all that is in it, subvolumes included. Symbolic links are removed, not
@@ -91,14 +92,14 @@ impl Files {
     /// Gives a file or directory another path, in place of what is there.
     ///
     /// # Errors
-    /// As [`Filesystem::rename`](crate::Filesystem::rename).
+    /// As [`Names::rename`](crate::Names::rename).
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (from_directory, from_name) = self.resolve_parent(from.as_ref())?;
         let (to_directory, to_name) = self.resolve_parent(to.as_ref())?;
         let mode = RenameMode::Replace;
         at(
             from,
-            self.filesystem().rename(
+            self.filesystem().names().rename(
                 self.caller(),
                 &from_directory,
                 &from_name,
@@ -125,7 +126,8 @@ impl Files {
         while copied < length {
             let (from, into) = ((source.inode(), copied), (target.inode(), copied));
             let open = WriteOrigin::OpenFile { times: ContentTimes::Move };
-            let change = at(&to, filesystem.copy_file_range(caller, from, into, length - copied, open))?;
+            let change =
+                at(&to, filesystem.files().copy_file_range(caller, from, into, length - copied, open))?;
             if change.length_bytes == 0 {
                 break;
             }
@@ -133,37 +135,38 @@ impl Files {
         }
         let permissions = Some(source.metadata().mode.permissions());
         let changes = SetAttributes { permissions, ..SetAttributes::default() };
-        at(to, filesystem.set_attributes(caller, target.inode(), &changes))?;
+        at(to, filesystem.attributes().set(caller, target.inode(), &changes))?;
         Ok(copied)
     }
 
     /// Gives a file one more name.
     ///
     /// # Errors
-    /// As [`Filesystem::link`](crate::Filesystem::link).
+    /// As [`Names::link`](crate::Names::link).
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let inode = self.resolve_link(original.as_ref())?;
         let (directory, name) = self.resolver().resolve_parent_of_file(link.as_ref())?;
-        at(link, self.filesystem().link(self.caller(), &inode, &directory, &name))
+        at(link, self.filesystem().names().link(self.caller(), &inode, &directory, &name))
     }
 
     /// Makes a symbolic link.
     ///
     /// # Errors
-    /// As [`Filesystem::create_symbolic_link`](crate::Filesystem::create_symbolic_link).
+    /// As [`Names::create_symbolic_link`](crate::Names::create_symbolic_link).
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (directory, name) = self.resolver().resolve_parent_of_file(link.as_ref())?;
         let target = target.as_ref().as_os_str().as_bytes();
-        at(link, self.filesystem().create_symbolic_link(self.caller(), &directory, &name, target)).map(drop)
+        at(link, self.filesystem().names().create_symbolic_link(self.caller(), &directory, &name, target))
+            .map(drop)
     }
 
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// As [`Filesystem::read_link`](crate::Filesystem::read_link).
+    /// As [`Names::read_link`](crate::Names::read_link).
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let inode = self.resolve_link(path.as_ref())?;
-        let target = at(path, self.filesystem().read_link(&inode))?;
+        let target = at(path, self.filesystem().names().read_link(&inode))?;
         Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
     }
 }
@@ -174,21 +177,21 @@ fn remove_below(resolver: &Resolver, parent: InodeId, top: Level) -> Result<()> 
     let mut way = vec![top];
     while let Some(level) = way.last_mut() {
         let directory = filesystem.inode(level.id)?;
-        let records = filesystem.open_directory(caller, &directory)?.read(level.next, BATCH)?;
+        let records = filesystem.names().open_directory(caller, &directory)?.read(level.next, BATCH)?;
         if records.is_empty() {
             let name = way.pop().map(|level| level.name).unwrap_or_default();
             let above = filesystem.inode(way.last().map_or(parent, |level| level.id))?;
-            filesystem.remove_directory(caller, &above, &name)?;
+            filesystem.names().remove_directory(caller, &above, &name)?;
             continue;
         }
         for record in records {
             level.next = record.offset.saturating_add(1);
             if record.file_type == FileType::Directory {
-                let id = filesystem.lookup(caller, &directory, &record.name)?.id();
+                let id = filesystem.names().lookup(caller, &directory, &record.name)?.id();
                 way.push(Level { id, name: record.name, next: FIRST_NAME });
                 break;
             }
-            filesystem.unlink(caller, &directory, &record.name)?;
+            filesystem.names().unlink(caller, &directory, &record.name)?;
         }
     }
     Ok(())

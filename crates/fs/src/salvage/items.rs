@@ -55,7 +55,7 @@ pub struct Name {
 
 /// Some names of a directory.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct SalvagedNames {
     /// In the directory's order, then those of its look-up index.
     pub names: Vec<Name>,
     /// What could not be read.
@@ -135,7 +135,7 @@ impl Salvage {
     ///
     /// # Errors
     /// Where the subvolume's root item can't be read.
-    pub fn names(&self, directory: InodeId, from: Option<Key>, doubtful: bool) -> Result<Names> {
+    pub fn names(&self, directory: InodeId, from: Option<Key>, doubtful: bool) -> Result<SalvagedNames> {
         let number = directory.number;
         let by_index = Key::new(number, ItemType::DIR_INDEX, 0);
         let by_hash = Key::new(number, ItemType::DIR_ITEM, 0);
@@ -147,7 +147,7 @@ impl Salvage {
         let batch = self.batch(directory.root, from..=last)?;
         let is_doubtful = doubtful || !batch.lost.is_empty();
         let next = batch.next.or(then.filter(|_| is_doubtful));
-        let mut found = Names { names: Vec::new(), lost: batch.lost, next };
+        let mut found = SalvagedNames { names: Vec::new(), lost: batch.lost, next };
         for position in &batch.items {
             for entry in DirectoryEntries::new(position.data()).flatten() {
                 found.names.push(name_of(directory.root, &entry));

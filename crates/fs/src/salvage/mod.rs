@@ -24,11 +24,13 @@ use vlinder_volume::{
 };
 
 pub use items::{
-    ExtendedAttribute, ItemPlace, LeftOutItem, LostPart, Name, Names, Next, Run, SalvagedRuns, item_of,
+    ExtendedAttribute, ItemPlace, LeftOutItem, LostPart, Name, Next, Run, SalvagedNames, SalvagedRuns,
+    item_of,
 };
 
 use self::chunks::LostChunks;
 use crate::options::SubvolumeChoice;
+use crate::subvolume::default::choose_subvolume;
 use crate::{Filesystem, FsError, OpenOptions, Result};
 
 /// Where to look, if not everywhere.
@@ -209,7 +211,7 @@ impl Salvage {
         let engine_options = EngineOptions {
             leave_log: Some(ReadOnlyReason::Requested),
             rescue: Rescue { ignores_bad_roots: true, leniency },
-            ..Filesystem::engine_options(&options)
+            ..crate::opening::engine_options(&options)
         };
         let mut open = |state: Superblock| -> Result<Arc<Engine>> {
             let (opened, other) = (reopen(state.clone())?, reopen(state)?);
@@ -230,7 +232,7 @@ impl Salvage {
         let filesystem = Filesystem::assemble(engine, options);
         let start = match choice {
             SubvolumeChoice::Default => RootId::FS_TREE,
-            other => filesystem.choose_subvolume(&other)?,
+            other => choose_subvolume(filesystem.names(), &other)?,
         };
         Ok(State { filesystem, start, lacking })
     }

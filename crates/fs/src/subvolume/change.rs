@@ -4,65 +4,63 @@ use vlinder_format::inode::Timestamp;
 use vlinder_format::root_item::RootFlags;
 use vlinder_format::uuid_item::UuidKind;
 use vlinder_format::{Generation, RootId, Uuid};
-use vlinder_transaction::ChangeKind;
+use vlinder_transaction::{ChangeKind, Reservation};
 
-use crate::{Caller, Filesystem, InodeId, Refusal, Result};
+use crate::data::begin;
+use crate::name_view::Names;
+use crate::participant::put_dirty_inodes;
+use crate::{Caller, InodeId, Refusal, Result};
 
-impl Filesystem {
-    /// Makes a subvolume read-only, or writable. One that was received becomes writable only by force, and
-    /// then is received no more: an incremental stream would be applied to what it does not fit.
-    ///
-    /// # Errors
-    /// [`Refusal::NotPermitted`] for others than the owner, and without force; [`Refusal::NotFound`].
-    pub fn set_subvolume_read_only(
-        &self,
-        caller: &Caller,
-        root: RootId,
-        read_only: bool,
-        force: bool,
-    ) -> Result<()> {
-        if self.is_read_only() {
-            return Err(Refusal::ReadOnly.into());
-        }
-        let subvolume = self.subvolume(root)?;
-        let directory = self.inode(InodeId::root_of(root))?;
-        let owner = directory.state().item;
-        if !self.is_owner_or_capable(caller, &owner) {
-            return Err(Refusal::NotPermitted.into());
-        }
-        if subvolume.is_read_only() == read_only {
-            return Ok(());
-        }
-        let received = subvolume.tree().item().received_uuid();
-        let forgets_origin = !read_only && !received.is_nil();
-        if forgets_origin && !force {
-            return Err(Refusal::NotPermitted.into());
-        }
-        if read_only {
-            crate::data::flush::flush_subvolume(self.store(), root)?;
-            self.put_dirty_inodes()?;
-        }
-        let mut handle = self.begin_for(ChangeKind::Subvolume, 3)?;
-        if forgets_origin {
-            handle.remove_uuid(UuidKind::Received, received, root)?;
-        }
-        subvolume.tree().change_item(|item| {
-            let flags = item.flags;
-            item.flags = if read_only {
-                flags.with(RootFlags::READ_ONLY)
-            } else {
-                flags.without(RootFlags::READ_ONLY)
-            };
-            if forgets_origin {
-                let extension = item.extension_mut();
-                extension.received_uuid = Uuid::NIL;
-                extension.send_transaction = Generation(0);
-                extension.receive_transaction = Generation(0);
-                extension.send_time = Timestamp::EPOCH;
-                extension.receive_time = Timestamp::EPOCH;
-            }
-        });
-        handle.mark_changed();
-        Ok(())
+/// Makes a subvolume read-only, or writable. One that was received becomes writable only by force, and
+/// then is received no more: an incremental stream would be applied to what it does not fit.
+///
+/// # Errors
+/// [`Refusal::NotPermitted`] for others than the owner, and without force; [`Refusal::NotFound`].
+pub(crate) fn set_subvolume_read_only(
+    names: Names<'_>,
+    caller: &Caller,
+    root: RootId,
+    read_only: bool,
+    force: bool,
+) -> Result<()> {
+    if names.store().is_read_only() {
+        return Err(Refusal::ReadOnly.into());
     }
+    let subvolume = names.inodes().subvolume(root)?;
+    let directory = names.inodes().inode(InodeId::root_of(root))?;
+    let owner = directory.state().item;
+    if !names.rights().is_owner_or_capable(caller, &owner) {
+        return Err(Refusal::NotPermitted.into());
+    }
+    if subvolume.is_read_only() == read_only {
+        return Ok(());
+    }
+    let received = subvolume.tree().item().received_uuid();
+    let forgets_origin = !read_only && !received.is_nil();
+    if forgets_origin && !force {
+        return Err(Refusal::NotPermitted.into());
+    }
+    if read_only {
+        crate::data::flush::flush_subvolume(names.store(), root)?;
+        put_dirty_inodes(names.store())?;
+    }
+    let mut handle = begin(names.store(), Reservation::items(3).of(ChangeKind::Subvolume))?;
+    if forgets_origin {
+        handle.remove_uuid(UuidKind::Received, received, root)?;
+    }
+    subvolume.tree().change_item(|item| {
+        let flags = item.flags;
+        item.flags =
+            if read_only { flags.with(RootFlags::READ_ONLY) } else { flags.without(RootFlags::READ_ONLY) };
+        if forgets_origin {
+            let extension = item.extension_mut();
+            extension.received_uuid = Uuid::NIL;
+            extension.send_transaction = Generation(0);
+            extension.receive_transaction = Generation(0);
+            extension.send_time = Timestamp::EPOCH;
+            extension.receive_time = Timestamp::EPOCH;
+        }
+    });
+    handle.mark_changed();
+    Ok(())
 }

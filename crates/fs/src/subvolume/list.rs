@@ -8,14 +8,12 @@ use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode::Timestamp;
 use vlinder_format::root_item::RootFlags;
 use vlinder_format::{Generation, ItemType, Key, ObjectId, RootId, Uuid, orphan};
-use vlinder_transaction::EngineError;
+use vlinder_transaction::{Engine, EngineError};
 use vlinder_tree::Readahead;
 
 use super::place::SubvolumePlace;
-use crate::{Filesystem, FsError, InodeId, Refusal, Result};
-
-/// More names on the way to the top than any path has.
-const MOST_STEPS: usize = 1 << 16;
+use crate::name_view::Names;
+use crate::{FsError, InodeId, Refusal, Result};
 
 /// A subvolume as `subvolume show` tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,124 +61,93 @@ pub struct SubvolumeInformation {
     pub is_deleted: bool,
 }
 
-impl Filesystem {
-    /// All subvolumes by number, the top level first, those that the running transaction made and deleted
-    /// ones whose blocks are not all freed too.
-    ///
-    /// # Errors
-    /// What reading met.
-    pub fn subvolumes(&self) -> Result<Vec<SubvolumeInformation>> {
-        let mut found = Vec::new();
-        for root in self.subvolume_numbers()? {
-            match self.subvolume_information(root) {
-                Ok(information) => found.push(information),
-                Err(error) if error.refusal() == Some(Refusal::NotFound) => {}
-                Err(error) => return Err(error),
-            }
+/// All subvolumes by number, the top level first, those that the running transaction made and deleted
+/// ones whose blocks are not all freed too.
+///
+/// # Errors
+/// What reading met.
+pub(crate) fn subvolumes(names: Names<'_>) -> Result<Vec<SubvolumeInformation>> {
+    let mut found = Vec::new();
+    for root in subvolume_numbers(names.engine())? {
+        match subvolume_information(names, root) {
+            Ok(information) => found.push(information),
+            Err(error) if error.refusal() == Some(Refusal::NotFound) => {}
+            Err(error) => return Err(error),
         }
-        Ok(found)
     }
+    Ok(found)
+}
 
-    /// From the root tree: a subvolume's item lies there only once a commit has written it, what refers to
-    /// its name, and the orphan item of a deleted one, from the first.
-    fn subvolume_numbers(&self) -> Result<Vec<RootId>> {
-        let mut numbers = BTreeSet::from([RootId::FS_TREE]);
-        let first = Key::new(ObjectId::FIRST_FREE, ItemType(0), 0);
-        let mut cursor = self.engine().forest().trees().cursor(
-            self.engine().forest().root_tree(),
-            &first,
-            Readahead::None,
-        )?;
-        while let Some(key) = cursor.key().filter(|key| key.objectid <= ObjectId::LAST_FREE) {
-            if matches!(key.item_type, ItemType::ROOT_ITEM | ItemType::ROOT_BACKREF) {
-                numbers.insert(RootId(key.objectid.0));
-            }
-            cursor.advance()?;
+/// From the root tree: a subvolume's item lies there only once a commit has written it, what refers to
+/// its name, and the orphan item of a deleted one, from the first.
+fn subvolume_numbers(engine: &Engine) -> Result<Vec<RootId>> {
+    let mut numbers = BTreeSet::from([RootId::FS_TREE]);
+    let first = Key::new(ObjectId::FIRST_FREE, ItemType(0), 0);
+    let mut cursor = engine.forest().trees().cursor(engine.forest().root_tree(), &first, Readahead::None)?;
+    while let Some(key) = cursor.key().filter(|key| key.objectid <= ObjectId::LAST_FREE) {
+        if matches!(key.item_type, ItemType::ROOT_ITEM | ItemType::ROOT_BACKREF) {
+            numbers.insert(RootId(key.objectid.0));
         }
-        cursor.seek(&orphan::key(ObjectId(0)))?;
-        while let Some(key) = cursor.key()
-            && (key.objectid, key.item_type) == (ObjectId::ORPHAN, ItemType::ORPHAN_ITEM)
-        {
-            numbers.insert(RootId(key.offset));
-            cursor.advance()?;
-        }
-        Ok(numbers.into_iter().collect())
+        cursor.advance()?;
     }
+    cursor.seek(&orphan::key(ObjectId(0)))?;
+    while let Some(key) = cursor.key()
+        && (key.objectid, key.item_type) == (ObjectId::ORPHAN, ItemType::ORPHAN_ITEM)
+    {
+        numbers.insert(RootId(key.offset));
+        cursor.advance()?;
+    }
+    Ok(numbers.into_iter().collect())
+}
 
-    /// One subvolume.
-    ///
-    /// # Errors
-    /// [`Refusal::NotFound`]; what reading met.
-    pub fn subvolume_information(&self, root: RootId) -> Result<SubvolumeInformation> {
-        if !root.is_subvolume() {
-            return Err(Refusal::NotFound.into());
-        }
-        let tree = match self.engine().tree(root) {
-            Ok(tree) => tree,
-            Err(EngineError::NoSuchTree { .. }) => return Err(Refusal::NotFound.into()),
-            Err(error) => return Err(error.into()),
-        };
-        let place = self.place_of_subvolume(root)?;
-        let path = place.as_ref().map(|place| self.path_of_name(place));
-        let path = match path.transpose() {
-            // One subvolume that lies in a circle, or where there is no directory, does not hide the others.
-            Err(error) if is_unreachable(&error) => Vec::new(),
-            other => other?.unwrap_or_default(),
-        };
-        Ok(information(&tree, place, path))
+/// One subvolume.
+///
+/// # Errors
+/// [`Refusal::NotFound`]; what reading met.
+pub(crate) fn subvolume_information(names: Names<'_>, root: RootId) -> Result<SubvolumeInformation> {
+    if !root.is_subvolume() {
+        return Err(Refusal::NotFound.into());
     }
+    let tree = match names.engine().tree(root) {
+        Ok(tree) => tree,
+        Err(EngineError::NoSuchTree { .. }) => return Err(Refusal::NotFound.into()),
+        Err(error) => return Err(error.into()),
+    };
+    let place = names.tree().place_of_subvolume(root)?;
+    let path = place.as_ref().map(|place| path_of_name(names, place));
+    let path = match path.transpose() {
+        // One subvolume that lies in a circle, or where there is no directory, does not hide the others.
+        Err(error) if is_unreachable(&error) => Vec::new(),
+        other => other?.unwrap_or_default(),
+    };
+    Ok(information(&tree, place, path))
+}
 
-    fn path_of_name(&self, place: &SubvolumePlace) -> Result<Vec<u8>> {
-        let mut path = self.path_of(place.directory)?;
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(&place.name);
-        Ok(path)
+fn path_of_name(names: Names<'_>, place: &SubvolumePlace) -> Result<Vec<u8>> {
+    let mut path = names.path_of(place.directory)?;
+    if !path.is_empty() {
+        path.push(b'/');
     }
+    path.extend_from_slice(&place.name);
+    Ok(path)
+}
 
-    /// The path of a directory (or of one name of a file) from the top level, without a leading slash.
-    ///
-    /// # Errors
-    /// [`Refusal::NotFound`] for what has no name; what reading met.
-    pub fn path_of(&self, id: InodeId) -> Result<Vec<u8>> {
-        let top = InodeId::root_of(RootId::FS_TREE);
-        let mut names: Vec<Vec<u8>> = Vec::new();
-        let mut current = id;
-        for _ in 0..MOST_STEPS {
-            if current == top {
-                names.reverse();
-                return Ok(names.join(&b'/'));
-            }
-            let inode = self.inode(current)?;
-            let (parent, name) = self.first_name(&inode)?.ok_or(Refusal::NotFound)?;
-            names.push(name);
-            current = parent;
+/// The subvolumes that lie in a subvolume, at any depth of its directories.
+///
+/// # Errors
+/// What reading met.
+pub(crate) fn nested_subvolumes(engine: &Engine, root: RootId) -> Result<Vec<RootId>> {
+    let mut nested = Vec::new();
+    let first = Key::new(root.object_id(), ItemType::ROOT_REF, 0);
+    let mut cursor = engine.forest().trees().cursor(engine.forest().root_tree(), &first, Readahead::None)?;
+    while let Some(key) = cursor.key() {
+        if key.objectid != root.object_id() || key.item_type != ItemType::ROOT_REF {
+            break;
         }
-        Err(Refusal::SymbolicLinkLoop.into())
+        nested.push(RootId(key.offset));
+        cursor.advance()?;
     }
-
-    /// The subvolumes that lie in a subvolume, at any depth of its directories.
-    ///
-    /// # Errors
-    /// What reading met.
-    pub fn nested_subvolumes(&self, root: RootId) -> Result<Vec<RootId>> {
-        let mut nested = Vec::new();
-        let first = Key::new(root.object_id(), ItemType::ROOT_REF, 0);
-        let mut cursor = self.engine().forest().trees().cursor(
-            self.engine().forest().root_tree(),
-            &first,
-            Readahead::None,
-        )?;
-        while let Some(key) = cursor.key() {
-            if key.objectid != root.object_id() || key.item_type != ItemType::ROOT_REF {
-                break;
-            }
-            nested.push(RootId(key.offset));
-            cursor.advance()?;
-        }
-        Ok(nested)
-    }
+    Ok(nested)
 }
 
 fn is_unreachable(error: &FsError) -> bool {

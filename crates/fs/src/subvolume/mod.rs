@@ -2,28 +2,27 @@
 
 mod change;
 mod create;
-mod default;
-mod delete;
+pub(crate) mod default;
+pub(crate) mod delete;
 mod list;
-mod place;
+pub(crate) mod place;
+mod view;
 
 pub use list::SubvolumeInformation;
+pub use view::Subvolumes;
 
 use core::fmt;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_forest::OpenTree;
-use vlinder_format::{ItemType, Key, ObjectId, RootId};
+use vlinder_format::{ItemType, Key, ObjectId, Place, RootId};
 use vlinder_transaction::Engine;
 
 use crate::data::FileTree;
 use crate::drops::Drops;
 use crate::fsync_log::Journal;
 use crate::{Refusal, Result};
-
-/// Of each subvolume that is referred to, the parent with the lowest number.
-pub(crate) type LowestParents = HashMap<RootId, RootId>;
 
 /// A subvolume in memory.
 pub struct Subvolume {
@@ -125,4 +124,9 @@ impl Subvolume {
         let found = engine.forest().trees().floor(self.tree().root(), &last)?;
         Ok(found.map_or(0, |position| position.key().objectid.0).max(ObjectId::FIRST_FREE.0))
     }
+}
+
+/// A place in a subvolume's tree, for errors.
+pub(crate) fn place_in_tree(subvolume: &Subvolume, key: Key) -> Place {
+    Place { tree: Some(subvolume.id()), key: Some(key), ..Place::default() }
 }

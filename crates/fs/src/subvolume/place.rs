@@ -5,15 +5,22 @@
 //! several places of a damaged file system, or in a circle. Here each lies at one: the first reference back
 //! says where, or, if there is none at all, the reference of the parent with the lowest number.
 
+use std::collections::HashMap;
+
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
+use vlinder_transaction::Engine;
 use vlinder_tree::{Position, Readahead};
 
-use super::LowestParents;
 use crate::ids::InodeId;
 use crate::inode::Inode;
-use crate::{Filesystem, FsError, Result};
+use crate::{FsError, Result};
+
+/// Of each subvolume that is referred to, the parent with the lowest number.
+type LowestParents = HashMap<RootId, RootId>;
 
 /// Where a subvolume has its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +42,36 @@ impl SubvolumePlace {
     }
 }
 
-impl Filesystem {
+/// The directories of the subvolumes, as the trees tell of them: what a name stands for, and where a
+/// directory or a subvolume lies.
+pub(crate) struct DirectoryTree {
+    engine: Arc<Engine>,
+    /// The subvolume that is shown as the root.
+    root: AtomicU64,
+    /// Known once a subvolume was met that has no reference back.
+    lowest_parents: Mutex<Option<LowestParents>>,
+}
+
+impl DirectoryTree {
+    /// The top level is its root at first.
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self { engine, root: AtomicU64::new(RootId::FS_TREE.0), lowest_parents: Mutex::new(None) }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Shows another subvolume as the root.
+    pub(crate) fn show(&self, root: RootId) {
+        self.root.store(root.0, Ordering::Release);
+    }
+
+    /// The subvolume that is shown as the root.
+    pub(crate) fn root_id(&self) -> InodeId {
+        InodeId::root_of(RootId(self.root.load(Ordering::Acquire)))
+    }
+
     /// Where a subvolume has its name; none for the top level and for one that has no name.
     ///
     /// # Errors
@@ -67,9 +103,9 @@ impl Filesystem {
     ///
     /// # Errors
     /// What reading met.
-    pub fn lies_in(&self, subvolume: RootId, parent: RootId) -> Result<bool> {
+    pub(crate) fn lies_in(&self, subvolume: RootId, parent: RootId) -> Result<bool> {
         let back = RootReference::backward_key(subvolume, parent);
-        if self.engine().forest().trees().get(self.engine().forest().root_tree(), &back)?.is_some() {
+        if self.engine.forest().trees().get(self.engine.forest().root_tree(), &back)?.is_some() {
             return Ok(true);
         }
         Ok(self.place_of_subvolume(subvolume)?.is_some_and(|place| place.directory.root == parent))
@@ -93,7 +129,7 @@ impl Filesystem {
 
     fn place_by_back_reference(&self, root: RootId) -> Result<Option<SubvolumePlace>> {
         let first = RootReference::backward_key(root, RootId(0));
-        let found = self.engine().forest().trees().ceiling(self.engine().forest().root_tree(), &first)?;
+        let found = self.engine.forest().trees().ceiling(self.engine.forest().root_tree(), &first)?;
         let is_ours = |key: Key| key.objectid == root.object_id() && key.item_type == ItemType::ROOT_BACKREF;
         let found = found.filter(|position| is_ours(position.key()));
         found.map(|found| SubvolumePlace::decode(RootId(found.key().offset), &found)).transpose()
@@ -102,39 +138,35 @@ impl Filesystem {
     /// What a parent's reference says of a subvolume.
     fn place_in(&self, parent: RootId, root: RootId) -> Result<Option<SubvolumePlace>> {
         let key = RootReference::forward_key(parent, root);
-        let found = self.engine().forest().trees().get(self.engine().forest().root_tree(), &key)?;
+        let found = self.engine.forest().trees().get(self.engine.forest().root_tree(), &key)?;
         found.map(|found| SubvolumePlace::decode(parent, &found)).transpose()
     }
 
     fn place_by_lowest_parent(&self, root: RootId) -> Result<Option<SubvolumePlace>> {
-        let known = self.shared().lowest_parents.lock().as_ref().map(|parents| parents.get(&root).copied());
+        let known = self.lowest_parents.lock().as_ref().map(|parents| parents.get(&root).copied());
         let parent = match known {
             Some(parent) => parent,
             None => {
-                let parents = self.lowest_parents()?;
+                let parents = lowest_parents(&self.engine)?;
                 let parent = parents.get(&root).copied();
-                *self.shared().lowest_parents.lock() = Some(parents);
+                *self.lowest_parents.lock() = Some(parents);
                 parent
             }
         };
         parent.map_or(Ok(None), |parent| self.place_in(parent, root))
     }
+}
 
-    /// Looked up once: references that are made later have one back.
-    fn lowest_parents(&self) -> Result<LowestParents> {
-        let mut parents = LowestParents::new();
-        let first = Key::new(RootId::FS_TREE.object_id(), ItemType::ROOT_REF, 0);
-        let mut cursor = self.engine().forest().trees().cursor(
-            self.engine().forest().root_tree(),
-            &first,
-            Readahead::None,
-        )?;
-        while let Some(key) = cursor.key().filter(|key| key.objectid <= ObjectId::LAST_FREE) {
-            if key.item_type == ItemType::ROOT_REF {
-                parents.entry(RootId(key.offset)).or_insert(RootId(key.objectid.0));
-            }
-            cursor.advance()?;
+/// Looked up once: references that are made later have one back.
+fn lowest_parents(engine: &Engine) -> Result<LowestParents> {
+    let mut parents = LowestParents::new();
+    let first = Key::new(RootId::FS_TREE.object_id(), ItemType::ROOT_REF, 0);
+    let mut cursor = engine.forest().trees().cursor(engine.forest().root_tree(), &first, Readahead::None)?;
+    while let Some(key) = cursor.key().filter(|key| key.objectid <= ObjectId::LAST_FREE) {
+        if key.item_type == ItemType::ROOT_REF {
+            parents.entry(RootId(key.offset)).or_insert(RootId(key.objectid.0));
         }
-        Ok(parents)
+        cursor.advance()?;
     }
+    Ok(parents)
 }

@@ -68,7 +68,7 @@ impl View {
             return Ok(());
         }
         for (name, _) in super::list(filesystem, inode) {
-            let found = filesystem.lookup(&root_user(), inode, &name);
+            let found = filesystem.names().lookup(&root_user(), inode, &name);
             let child =
                 found.map_err(|error| format!("{number:?}/{}: {error}", String::from_utf8_lossy(&name)))?;
             self.names.insert((number, name), self::number(&child));
@@ -83,10 +83,14 @@ fn number(inode: &Inode) -> Number {
 }
 
 fn see(filesystem: &Filesystem, inode: &Arc<Inode>) -> Seen {
-    let attributes = filesystem.attributes(inode);
-    let value = |name: &Vec<u8>| filesystem.extended_attribute(&root_user(), inode, name).unwrap();
-    let names =
-        if inode.is_placeholder() { Vec::new() } else { filesystem.extended_attributes(inode).unwrap() };
+    let attributes = filesystem.attributes().of(inode);
+    let value =
+        |name: &Vec<u8>| filesystem.attributes().extended_attribute(&root_user(), inode, name).unwrap();
+    let names = if inode.is_placeholder() {
+        Vec::new()
+    } else {
+        filesystem.attributes().extended_attributes(inode).unwrap()
+    };
     let content = match attributes.file_type {
         FileType::Regular => {
             let mut bytes = vec![0; usize::try_from(inode.size()).unwrap()];
@@ -95,7 +99,7 @@ fn see(filesystem: &Filesystem, inode: &Arc<Inode>) -> Seen {
             assert_eq!(count, bytes.len());
             bytes
         }
-        FileType::SymbolicLink => filesystem.read_link(inode).unwrap(),
+        FileType::SymbolicLink => filesystem.names().read_link(inode).unwrap(),
         _ => Vec::new(),
     };
     let modified = attributes.modification_time;
@@ -206,7 +210,7 @@ impl Stage {
         }
         let mut inode = self.filesystem.root()?;
         for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
-            inode = self.filesystem.lookup(&root_user(), &inode, name.as_bytes())?;
+            inode = self.filesystem.names().lookup(&root_user(), &inode, name.as_bytes())?;
         }
         Ok(inode)
     }
@@ -232,7 +236,7 @@ impl Stage {
     /// left no log (a commit begins a new history).
     pub fn sync_any(&mut self, path: &str) -> bool {
         let Ok(inode) = self.at(path) else { return false };
-        self.filesystem.sync_inode(&inode).unwrap();
+        self.filesystem.maintenance().sync_inode(&inode).unwrap();
         self.fsyncs.push((self.history.len() - 1, number(&inode)));
         let (generation, log_root) = superblock(&self.device.durable_image());
         if generation != self.generation {
@@ -245,13 +249,14 @@ impl Stage {
 
     fn rename(&self, from: &str, to: &str, mode: RenameMode) -> Result<(), FsError> {
         let ((old, from), (new, to)) = (self.parent(from)?, self.parent(to)?);
-        self.filesystem.rename(&root_user(), &old, from, &new, to, mode)
+        self.filesystem.names().rename(&root_user(), &old, from, &new, to, mode)
     }
 
     fn allocate(&self, path: &str, what: Allocate, words: &[u64]) -> Result<(), FsError> {
         let inode = self.at(path)?;
         let caller = root_user();
         self.filesystem
+            .files()
             .allocate_file(&caller, &inode, what, words[0], words[1], WriteOrigin::Caller)
             .map(drop)
     }
@@ -263,33 +268,33 @@ impl Stage {
         let numbers: Vec<u64> = words.iter().map(|word| word.parse().unwrap_or_default()).collect();
         let path = words.get(1).copied().unwrap_or(".");
         let set = |inode: &Arc<Inode>, changes: SetAttributes| {
-            filesystem.set_attributes(&caller, inode, &changes).map(drop)
+            filesystem.attributes().set(&caller, inode, &changes).map(drop)
         };
         match words[0] {
             "touch" => {
                 if self.at(path).is_err() {
                     let (parent, name) = self.parent(path)?;
-                    filesystem.create_file(&caller, &parent, name, 0o644)?;
+                    filesystem.names().create_file(&caller, &parent, name, 0o644)?;
                 }
             }
             "mkdir" => {
                 let (parent, name) = self.parent(path)?;
-                filesystem.create_directory(&caller, &parent, name, 0o755)?;
+                filesystem.names().create_directory(&caller, &parent, name, 0o755)?;
             }
             // write FILE OFFSET LENGTH BYTE
             "write" => {
                 if self.at(path).is_err() {
                     let (parent, name) = self.parent(path)?;
-                    filesystem.create_file(&caller, &parent, name, 0o644)?;
+                    filesystem.names().create_file(&caller, &parent, name, 0o644)?;
                 }
                 let bytes = vec![numbers[4] as u8; numbers[3] as usize];
-                filesystem.write_at(&caller, &self.at(path)?, numbers[2], Cow::Owned(bytes))?;
+                filesystem.files().write_at(&caller, &self.at(path)?, numbers[2], Cow::Owned(bytes))?;
             }
             // flush FILE: the data go to the device, as they do with time, and nothing else.
             "flush" => vlinder_fs::data::flush(&filesystem, &self.at(path)?)?,
             "ln" => {
                 let (parent, name) = self.parent(words[2])?;
-                filesystem.link(&caller, &self.at(path)?, &parent, name)?;
+                filesystem.names().link(&caller, &self.at(path)?, &parent, name)?;
                 self.held.remove(path);
             }
             "mv" => self.rename(path, words[2], RenameMode::Replace)?,
@@ -297,15 +302,15 @@ impl Stage {
             "whiteout" => self.rename(path, words[2], RenameMode::Whiteout)?,
             "rm" => {
                 let (parent, name) = self.parent(path)?;
-                filesystem.unlink(&caller, &parent, name)?;
+                filesystem.names().unlink(&caller, &parent, name)?;
             }
             "rmdir" => {
                 let (parent, name) = self.parent(path)?;
-                filesystem.remove_directory(&caller, &parent, name)?;
+                filesystem.names().remove_directory(&caller, &parent, name)?;
             }
             "symlink" => {
                 let (parent, name) = self.parent(words[2])?;
-                filesystem.create_symbolic_link(&caller, &parent, name, path.as_bytes())?;
+                filesystem.names().create_symbolic_link(&caller, &parent, name, path.as_bytes())?;
             }
             "fifo" | "node" => {
                 let (parent, name) = self.parent(path)?;
@@ -313,7 +318,7 @@ impl Stage {
                     "fifo" => (FileType::Fifo, DeviceNumber::default()),
                     _ => (FileType::CharacterDevice, DeviceNumber::new(1, 3)),
                 };
-                filesystem.create_node(&caller, &parent, name, kind, 0o600, device)?;
+                filesystem.names().create_node(&caller, &parent, name, kind, 0o600, device)?;
             }
             "truncate" => {
                 set(&self.at(path)?, SetAttributes { size: Some(numbers[2]), ..Default::default() })?
@@ -337,12 +342,17 @@ impl Stage {
             "clone" => {
                 if self.at(words[3]).is_err() {
                     let (parent, name) = self.parent(words[3])?;
-                    filesystem.create_file(&caller, &parent, name, 0o644)?;
+                    filesystem.names().create_file(&caller, &parent, name, 0o644)?;
                 }
                 let (source, target) = (self.at(path)?, self.at(words[3])?);
-                filesystem.clone_range(&caller, (&source, numbers[2]), (&target, numbers[4]), numbers[5])?;
+                filesystem.files().clone_range(
+                    &caller,
+                    (&source, numbers[2]),
+                    (&target, numbers[4]),
+                    numbers[5],
+                )?;
             }
-            "setfattr" => filesystem.set_extended_attribute(
+            "setfattr" => filesystem.attributes().set_extended_attribute(
                 &caller,
                 &self.at(path)?,
                 words[2].as_bytes(),
@@ -350,33 +360,37 @@ impl Stage {
                 AttributeMode::Either,
             )?,
             "rmfattr" => {
-                filesystem.remove_extended_attribute(&caller, &self.at(path)?, words[2].as_bytes())?;
+                filesystem.attributes().remove_extended_attribute(
+                    &caller,
+                    &self.at(path)?,
+                    words[2].as_bytes(),
+                )?;
             }
             "hold" => {
-                let open = filesystem.hold(&self.at(path)?)?;
+                let open = filesystem.files().hold(&self.at(path)?)?;
                 self.held.insert(words[2].to_owned(), open);
             }
             "tmpfile" => {
-                let open = filesystem.create_temporary(&caller, &self.at(path)?, 0o600)?;
+                let open = filesystem.names().create_temporary(&caller, &self.at(path)?, 0o600)?;
                 self.held.insert(words[2].to_owned(), open);
             }
             "subvolume" => {
                 let (parent, name) = self.parent(path)?;
-                filesystem.create_subvolume(&caller, &parent, name)?;
+                filesystem.subvolumes().create(&caller, &parent, name)?;
             }
             "snapshot" => {
                 let (parent, name) = self.parent(words[2])?;
-                filesystem.snapshot(&caller, self.at(path)?.id().root, &parent, name, false)?;
+                filesystem.subvolumes().snapshot(&caller, self.at(path)?.id().root, &parent, name, false)?;
             }
             "delete" => {
                 let (parent, name) = self.parent(path)?;
-                filesystem.delete_subvolume(&caller, &parent, name)?;
+                filesystem.subvolumes().delete(&caller, &parent, name)?;
             }
             "sync" => drop(filesystem.sync()?),
             // commit-fsync: as fsync, where Linux commits, too.
             "fsync" | "commit-fsync" => {
                 let inode = self.at(path)?;
-                filesystem.sync_inode(&inode)?;
+                filesystem.maintenance().sync_inode(&inode)?;
                 if self.is_watched {
                     self.fsyncs.push((self.history.len() - 1, number(&inode)));
                 }
@@ -390,9 +404,9 @@ impl Stage {
                 for link in numbers[2]..numbers[3] {
                     let name = format!("a-rather-long-name-of-a-link-{link:05}");
                     if words[0] == "links" {
-                        filesystem.link(&caller, &inode, &directory, name.as_bytes())?;
+                        filesystem.names().link(&caller, &inode, &directory, name.as_bytes())?;
                     } else {
-                        filesystem.unlink(&caller, &directory, name.as_bytes())?;
+                        filesystem.names().unlink(&caller, &directory, name.as_bytes())?;
                     }
                 }
             }
@@ -409,7 +423,7 @@ impl Stage {
     /// fsync; false if it is refused.
     pub fn try_sync(&mut self, path: &str) -> bool {
         let synced = self.at(path).and_then(|inode| {
-            self.filesystem.sync_inode(&inode)?;
+            self.filesystem.maintenance().sync_inode(&inode)?;
             Ok(number(&inode))
         });
         if let Ok(number) = &synced {
@@ -557,15 +571,17 @@ pub fn replay(cut: &MemoryDevice) -> Result<(View, MemoryDevice), String> {
 pub fn remove_everything(image: &MemoryDevice) -> Result<MemoryDevice, String> {
     fn clear(filesystem: &Filesystem, directory: &Arc<Inode>) -> Result<(), String> {
         for (name, _) in super::list(filesystem, directory) {
-            let child =
-                filesystem.lookup(&root_user(), directory, &name).map_err(|error| error.to_string())?;
+            let child = filesystem
+                .names()
+                .lookup(&root_user(), directory, &name)
+                .map_err(|error| error.to_string())?;
             let removed = if child.id().is_subvolume_root() {
-                filesystem.delete_subvolume(&root_user(), directory, &name)
+                filesystem.subvolumes().delete(&root_user(), directory, &name)
             } else if child.is_directory() {
                 clear(filesystem, &child)?;
-                filesystem.remove_directory(&root_user(), directory, &name)
+                filesystem.names().remove_directory(&root_user(), directory, &name)
             } else {
-                filesystem.unlink(&root_user(), directory, &name)
+                filesystem.names().unlink(&root_user(), directory, &name)
             };
             removed.map_err(|error| format!("{}: {error}", String::from_utf8_lossy(&name)))?;
         }

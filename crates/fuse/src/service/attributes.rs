@@ -106,7 +106,7 @@ impl AttributeService for FileAttributes {
         let filesystem = self.mounted.filesystem();
         let caller = self.privileges.attribute_changer(filesystem, requester, &inode, changes, &mut set);
         let turn = set.size.and_then(|_| self.unplaced.turn());
-        let attributes = filesystem.set_attributes(&caller, &inode, &set).map_err(|error| errno(&error))?;
+        let attributes = filesystem.attributes().set(&caller, &inode, &set).map_err(|error| errno(&error))?;
         if let Some(size) = set.size {
             self.unplaced.drop_range(inode.id(), size, u64::MAX);
         }

@@ -63,8 +63,8 @@ impl Blocks {
     /// What the kernel is to know of a file's blocks; none where learning that takes reading items.
     fn bytes_now(&self, inode: &Inode) -> Option<u64> {
         let filesystem = self.mounted.filesystem();
-        let is_cheap = !filesystem.has_unflushed(inode);
-        is_cheap.then(|| self.shown_bytes(&filesystem.attributes(inode)))
+        let is_cheap = !filesystem.attributes().has_unflushed(inode);
+        is_cheap.then(|| self.shown_bytes(&filesystem.attributes().of(inode)))
     }
 
     /// Before an fsync of a file is answered, and when its bytes are stored.
@@ -147,7 +147,7 @@ mod tests {
         golden::unpack("empty", &image).unwrap();
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let root = filesystem.root().unwrap();
-        (scratch, filesystem.create_file(&Caller::superuser(), &root, b"file", 0o644).unwrap())
+        (scratch, filesystem.names().create_file(&Caller::superuser(), &root, b"file", 0o644).unwrap())
     }
 
     #[test]

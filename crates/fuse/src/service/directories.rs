@@ -42,6 +42,7 @@ impl Directories {
     fn listed_inode(&self, directory: &Arc<Inode>, record: &DirectoryRecord) -> Option<Arc<Inode>> {
         self.mounted
             .filesystem()
+            .names()
             .listed(directory, record)
             .inspect_err(|error| tracing::warn!(%error, file = %record.id, "a listed file can't be read"))
             .ok()
@@ -58,7 +59,7 @@ impl Directories {
         let mut listing = listing.lock();
         let walked = walk_listing(&mut listing, offset, most.clamp(1, MAX_NAMES), each);
         walked.map_err(|error| errno(&error))?;
-        self.mounted.filesystem().note_access(listing.open.inode());
+        self.mounted.filesystem().attributes().note_access(listing.open.inode());
         Ok(())
     }
 }
@@ -66,7 +67,7 @@ impl Directories {
 impl DirectoryService for Directories {
     fn open_directory(&self, requester: Requester, node: NodeNumber) -> Reply<OpenedDirectory> {
         let inode = self.mounted.inode(node)?;
-        let open = self.mounted.filesystem().open_directory(&judged(requester, 0), &inode);
+        let open = self.mounted.filesystem().names().open_directory(&judged(requester, 0), &inode);
         let open = open.map_err(|error| errno(&error))?;
         let attributes_wanted = self.mounted.nodes().take_outdated(node);
         Ok(OpenedDirectory { handle: self.mounted.handles().insert_directory(open), attributes_wanted })

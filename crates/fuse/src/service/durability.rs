@@ -36,7 +36,7 @@ impl Durability {
             return Ok(());
         }
         let placed = self.mounted.with_room(|| self.unplaced.place(inode.id()));
-        let synced = filesystem.sync_inode(inode);
+        let synced = filesystem.maintenance().sync_inode(inode);
         self.blocks.tell(inode.id());
         match synced {
             Err(_) if Standing::of(filesystem).is_read_only_by_nature() => Ok(()),

@@ -44,13 +44,14 @@ impl ExportedFiles {
         }
         let inode = self.living_inode(id)?;
         if name == SELF {
-            let directory = filesystem.lookup_parent(&inode).map_or(node, |parent| nodes.node(parent));
+            let directory =
+                filesystem.names().lookup_parent(&inode).map_or(node, |parent| nodes.node(parent));
             return Ok(self.shown.entry(&inode, directory));
         }
         if !inode.is_directory() {
             return Err(Errno::STALE);
         }
-        let parent = filesystem.lookup_parent(&inode).map_err(|error| stale_or(&error))?;
+        let parent = filesystem.names().lookup_parent(&inode).map_err(|error| stale_or(&error))?;
         // That of the top-level subvolume, which lies outside of what is mounted if the kernel asks.
         if parent == id {
             return Err(Errno::STALE);

@@ -48,6 +48,7 @@ impl ExtendedAttributeService for ExtendedAttributes {
         self.mounted.with_room(|| {
             let filesystem = self.mounted.filesystem();
             filesystem
+                .attributes()
                 .set_extended_attribute(&caller, &inode, name, value, mode)
                 .map_err(|error| errno(&error))
         })
@@ -57,20 +58,29 @@ impl ExtendedAttributeService for ExtendedAttributes {
         let inode = self.mounted.inode(node)?;
         self.mounted
             .filesystem()
+            .attributes()
             .extended_attribute(&judged(requester, 0), &inode, name)
             .map_err(|error| errno(&error))
     }
 
     fn extended_attributes(&self, node: NodeNumber) -> Reply<Vec<u8>> {
         let inode = self.mounted.inode(node)?;
-        let names = self.mounted.filesystem().extended_attributes(&inode).map_err(|error| errno(&error))?;
+        let names = self
+            .mounted
+            .filesystem()
+            .attributes()
+            .extended_attributes(&inode)
+            .map_err(|error| errno(&error))?;
         Ok(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
     }
 
     fn remove_extended_attribute(&self, requester: Requester, node: NodeNumber, name: &[u8]) -> Reply<()> {
         let inode = self.mounted.inode(node)?;
-        let removed =
-            self.mounted.filesystem().remove_extended_attribute(&judged(requester, 0), &inode, name);
+        let removed = self.mounted.filesystem().attributes().remove_extended_attribute(
+            &judged(requester, 0),
+            &inode,
+            name,
+        );
         removed.map_err(|error| errno(&error))
     }
 }

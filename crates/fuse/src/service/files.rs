@@ -69,7 +69,8 @@ impl FileService for Files {
     ) -> Reply<(Entry, Opened)> {
         let (caller, directory) = (judged(requester, umask), self.mounted.inode(parent)?);
         let inode = self.mounted.with_room(|| {
-            let made = self.mounted.filesystem().create_file(&caller, &directory, name, mode & 0o7777);
+            let made =
+                self.mounted.filesystem().names().create_file(&caller, &directory, name, mode & 0o7777);
             made.map_err(|error| errno(&error))
         })?;
         let opened = self.open_files.open_new(&inode, flags)?;
@@ -85,7 +86,7 @@ impl FileService for Files {
         let length = self.unplaced.read_over(inode.id(), offset, target, length);
         drop(turn);
         if file.reads {
-            self.mounted.filesystem().note_access(inode);
+            self.mounted.filesystem().attributes().note_access(inode);
         }
         Ok(length)
     }
@@ -185,5 +186,5 @@ fn seek(filesystem: &Filesystem, file: &OpenFile, offset: u64, what: SeekFor) ->
         SeekFor::Data => Seek::Data,
         SeekFor::Hole => Seek::Hole,
     };
-    filesystem.seek(file.open.inode(), &file.cache, offset, what).map_err(|error| errno(&error))
+    filesystem.files().seek(file.open.inode(), &file.cache, offset, what).map_err(|error| errno(&error))
 }

@@ -27,7 +27,7 @@ impl KernelNames {
             if !mounted.filesystem().inode(id).is_ok_and(is_regular) {
                 return;
             }
-            let Ok(names) = mounted.filesystem().all_names(id) else { return };
+            let Ok(names) = mounted.filesystem().names().all_names(id) else { return };
             if let [(directory, name)] = &names[..] {
                 let directory = mounted.node(InodeId::new(id.root, *directory));
                 if let Err(error) = notifier.invalidate_entry(directory, name) {
@@ -40,7 +40,7 @@ impl KernelNames {
     /// Has the kernel look up all names of a file anew whose end it has too far.
     pub(super) fn forget_size(&self, id: InodeId) {
         let (mounted, kernel) = (&self.0, self.0.kernel());
-        let Ok(names) = mounted.filesystem().all_names(id) else { return };
+        let Ok(names) = mounted.filesystem().names().all_names(id) else { return };
         let node = |directory| mounted.node(InodeId::new(id.root, directory));
         let names: Vec<_> = names.into_iter().map(|(directory, name)| (node(directory), name)).collect();
         let Some(notifier) = kernel.notifier().map(Arc::clone) else { return };

@@ -198,13 +198,13 @@ mod tests {
         golden::unpack("empty", &image).unwrap();
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let (caller, root) = (Caller::superuser(), filesystem.root().unwrap());
-        filesystem.create_file(&caller, &root, b"file", 0o644).unwrap();
-        let open = filesystem.unlink_and_hold(&caller, &root, b"file").unwrap().unwrap();
+        filesystem.names().create_file(&caller, &root, b"file", 0o644).unwrap();
+        let open = filesystem.names().unlink_and_hold(&caller, &root, b"file").unwrap().unwrap();
         (filesystem, open)
     }
 
     fn is_gone(filesystem: &Filesystem, inode: &Arc<Inode>) -> bool {
-        matches!(filesystem.hold(inode), Err(FsError::Refused(_)))
+        matches!(filesystem.files().hold(inode), Err(FsError::Refused(_)))
     }
 
     #[test]
@@ -246,8 +246,9 @@ mod tests {
         references.deleter().settle();
         assert!(is_gone(&filesystem, &inode));
         let root = filesystem.root().unwrap();
-        filesystem.create_file(&Caller::superuser(), &root, b"other", 0o644).unwrap();
-        let open = filesystem.unlink_and_hold(&Caller::superuser(), &root, b"other").unwrap().unwrap();
+        filesystem.names().create_file(&Caller::superuser(), &root, b"other", 0o644).unwrap();
+        let open =
+            filesystem.names().unlink_and_hold(&Caller::superuser(), &root, b"other").unwrap().unwrap();
         let inode = Arc::clone(open.inode());
         references.remember(NODE, NodeNumber::ROOT);
         references.hold(NODE, open);

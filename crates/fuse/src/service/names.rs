@@ -53,7 +53,7 @@ impl Names {
         name: &[u8],
     ) -> Reply<Entry> {
         call.perform()?;
-        let made = self.mounted.filesystem().lookup(&Caller::superuser(), directory, name);
+        let made = self.mounted.filesystem().names().lookup(&Caller::superuser(), directory, name);
         self.shown.made(made, parent)
     }
 }
@@ -68,7 +68,7 @@ impl NameService for Names {
             return self.exported.lookup(parent, name).map(Some);
         }
         let directory = self.mounted.inode(parent)?;
-        match self.mounted.filesystem().lookup(&judged(requester, 0), &directory, name) {
+        match self.mounted.filesystem().names().lookup(&judged(requester, 0), &directory, name) {
             Ok(inode) => Ok(Some(self.shown.entry(&inode, parent))),
             Err(error) if error.refusal() == Some(Refusal::NotFound) => Ok(None),
             Err(error) => Err(errno(&error)),
@@ -77,8 +77,8 @@ impl NameService for Names {
 
     fn read_link(&self, node: NodeNumber) -> Reply<Vec<u8>> {
         let inode = self.mounted.inode(node)?;
-        let target = self.mounted.filesystem().read_link(&inode).map_err(|error| errno(&error))?;
-        self.mounted.filesystem().note_access(&inode);
+        let target = self.mounted.filesystem().names().read_link(&inode).map_err(|error| errno(&error))?;
+        self.mounted.filesystem().attributes().note_access(&inode);
         Ok(target)
     }
 
@@ -96,7 +96,8 @@ impl NameService for Names {
         let (device, filesystem) = (decode_device(device), self.mounted.filesystem());
         self.mounted.with_room(|| {
             let permissions = mode & 0o7777;
-            let made = filesystem.create_node(&caller, &directory, name, file_type, permissions, device);
+            let made =
+                filesystem.names().create_node(&caller, &directory, name, file_type, permissions, device);
             self.shown.made(made, parent)
         })
     }
@@ -115,7 +116,7 @@ impl NameService for Names {
         }
         self.mounted.with_room(|| {
             let filesystem = self.mounted.filesystem();
-            let made = filesystem.create_directory(&caller, &directory, name, mode & 0o7777);
+            let made = filesystem.names().create_directory(&caller, &directory, name, mode & 0o7777);
             self.shown.made(made, parent)
         })
     }
@@ -130,7 +131,8 @@ impl NameService for Names {
         let (caller, directory) = (judged(requester, 0), self.mounted.inode(parent)?);
         self.mounted.with_room(|| {
             let filesystem = self.mounted.filesystem();
-            self.shown.made(filesystem.create_symbolic_link(&caller, &directory, name, target), parent)
+            self.shown
+                .made(filesystem.names().create_symbolic_link(&caller, &directory, name, target), parent)
         })
     }
 
@@ -138,8 +140,8 @@ impl NameService for Names {
         let (caller, directory) = (judged(requester, 0), self.mounted.inode(parent)?);
         let filesystem = self.mounted.filesystem();
         self.mounted.nodes().remove_name(
-            || filesystem.unlink_and_hold(&caller, &directory, name),
-            || filesystem.unlink(&caller, &directory, name),
+            || filesystem.names().unlink_and_hold(&caller, &directory, name),
+            || filesystem.names().unlink(&caller, &directory, name),
         )
     }
 
@@ -150,8 +152,8 @@ impl NameService for Names {
         }
         let (caller, filesystem) = (remover(requester), self.mounted.filesystem());
         self.mounted.nodes().remove_name(
-            || filesystem.remove_directory_and_hold(&caller, &directory, name),
-            || filesystem.remove_directory(&caller, &directory, name),
+            || filesystem.names().remove_directory_and_hold(&caller, &directory, name),
+            || filesystem.names().remove_directory(&caller, &directory, name),
         )
     }
 
@@ -174,8 +176,8 @@ impl NameService for Names {
         let (from, to) = (self.mounted.inode(parent)?, self.mounted.inode(new_parent)?);
         let (caller, filesystem) = (remover(requester), self.mounted.filesystem());
         self.mounted.nodes().remove_name(
-            || filesystem.rename_and_hold(&caller, &from, name, &to, new_name, mode),
-            || filesystem.rename(&caller, &from, name, &to, new_name, mode),
+            || filesystem.names().rename_and_hold(&caller, &from, name, &to, new_name, mode),
+            || filesystem.names().rename(&caller, &from, name, &to, new_name, mode),
         )
     }
 
@@ -189,7 +191,7 @@ impl NameService for Names {
         let (inode, directory) = (self.mounted.inode(node)?, self.mounted.inode(new_parent)?);
         let caller = judged(requester, 0);
         self.mounted.with_room(|| {
-            let linked = self.mounted.filesystem().link(&caller, &inode, &directory, name);
+            let linked = self.mounted.filesystem().names().link(&caller, &inode, &directory, name);
             self.gate.shut_after_reply(&inode);
             self.shown.made(linked.map(|()| Arc::clone(&inode)), new_parent)
         })

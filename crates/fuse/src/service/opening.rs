@@ -53,7 +53,7 @@ impl OpenFiles {
         let writes = flags & O_ACCMODE != O_RDONLY || flags & O_TRUNC != 0;
         if writes {
             let filesystem = self.mounted.filesystem();
-            filesystem.check_writable(inode.subvolume()).map_err(|error| errno(&error))?;
+            filesystem.rights().check_writable(inode.subvolume()).map_err(|error| errno(&error))?;
             let checked = ChattrFlags::of(filesystem, inode).check_writing(flags & O_APPEND != 0);
             checked.map_err(|error| errno(&error))?;
         }
@@ -67,7 +67,7 @@ impl OpenFiles {
     }
 
     fn hold(&self, inode: &Arc<Inode>, reads: bool, writes: bool) -> Reply<Opened> {
-        let open = self.mounted.filesystem().hold(inode).map_err(|error| errno(&error))?;
+        let open = self.mounted.filesystem().files().hold(inode).map_err(|error| errno(&error))?;
         let direct = writes && self.gate.goes_past_the_cache(inode);
         let access = FileAccess { reads, writes, past_cache: direct };
         let handle = self.mounted.handles().insert_file(open, access, self.gate.told_at_opening());

@@ -93,7 +93,7 @@ impl Privileges {
         if !process.has(CAP_FOWNER) {
             caller.capabilities = caller.capabilities.without(Capabilities::FOWNER);
         }
-        set.permissions = filesystem.permissions_without_set_id(&caller, inode);
+        set.permissions = filesystem.rights().permissions_without_set_id(&caller, inode);
         caller
     }
 }

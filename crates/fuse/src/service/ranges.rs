@@ -58,7 +58,8 @@ impl RangeChanges {
         let placed = self.unplaced.place(inode.id());
         let turn = self.unplaced.turn();
         let caller = self.privileges.changer(requester, inode);
-        let allocated = self.mounted.filesystem().allocate_file(&caller, inode, what, offset, length, origin);
+        let allocated =
+            self.mounted.filesystem().files().allocate_file(&caller, inode, what, offset, length, origin);
         if allocated.is_ok() && placed.is_err() && !matches!(what, Allocate::Reserve { .. }) {
             self.unplaced.drop_range(inode.id(), offset, offset.saturating_add(length));
         }
@@ -83,7 +84,7 @@ impl RangeChanges {
         self.unplaced.place(source.id())?;
         let turn = self.unplaced.turn();
         let caller = self.privileges.changer(requester, &target);
-        let copied = self.mounted.filesystem().copy_file_range(
+        let copied = self.mounted.filesystem().files().copy_file_range(
             &caller,
             (&source, from.offset),
             (&target, to.offset),

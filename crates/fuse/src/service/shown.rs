@@ -40,7 +40,7 @@ impl Shown {
 
     /// The entry of a file of which the kernel is not going to be told, or is counted by the caller.
     pub(super) fn uncounted_entry(&self, inode: &Inode) -> Entry {
-        let attributes = self.mounted.filesystem().attributes(inode);
+        let attributes = self.mounted.filesystem().attributes().of(inode);
         let nodes = self.mounted.nodes();
         let node = nodes.node(inode.id());
         self.gate.keep_shut(inode.id(), attributes.flags);

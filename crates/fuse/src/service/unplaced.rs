@@ -260,7 +260,7 @@ impl UnplacedBytes {
             let end = offset + part.len() as u64;
             let caller = Caller::superuser();
             let origin = WriteOrigin::WriteBackAgain;
-            match self.filesystem.write_file(&caller, &inode, offset, part.into(), origin) {
+            match self.filesystem.files().write_file(&caller, &inode, offset, part.into(), origin) {
                 Ok(_) => self.drop_range(id, offset, end),
                 // The file is gone, and they with it.
                 Err(error) if error.errno() == Errno::STALE => self.drop_range(id, 0, u64::MAX),
@@ -331,7 +331,7 @@ mod tests {
         golden::unpack("empty", &image).unwrap();
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let root = filesystem.root().unwrap();
-        let inode = filesystem.create_file(&Caller::superuser(), &root, b"file", 0o644).unwrap();
+        let inode = filesystem.names().create_file(&Caller::superuser(), &root, b"file", 0o644).unwrap();
         (scratch, filesystem, inode)
     }
 
@@ -376,7 +376,7 @@ mod tests {
     fn a_sync_is_not_told_of_what_found_its_place_and_told_once_of_what_is_lost() {
         let (_scratch, filesystem, inode) = file();
         let root = filesystem.root().unwrap();
-        let other = filesystem.create_file(&Caller::superuser(), &root, b"other", 0o644).unwrap();
+        let other = filesystem.names().create_file(&Caller::superuser(), &root, b"other", 0o644).unwrap();
         let unplaced = UnplacedBytes::new(filesystem.clone(), 100);
         let close = |inode: &Arc<Inode>| unplaced.note_writer_told(inode.id());
         // The closed file's writer was told that bytes are lost, and the other's found their place.

@@ -72,11 +72,11 @@ impl Writing {
             let mapped = vlinder_fs::WriteOrigin::Mapped;
             let cached =
                 if self.mounted.has_writeback() { vlinder_fs::WriteOrigin::WriteBack } else { mapped };
-            filesystem.write_file(&caller, inode, offset, Cow::Borrowed(data), cached)
+            filesystem.files().write_file(&caller, inode, offset, Cow::Borrowed(data), cached)
         } else if origin.direct {
-            filesystem.write_file_direct(&caller, inode, &[(offset, data)], open)
+            filesystem.files().write_file_direct(&caller, inode, &[(offset, data)], open)
         } else {
-            filesystem.write_file(&caller, inode, offset, Cow::Borrowed(data), open)
+            filesystem.files().write_file(&caller, inode, offset, Cow::Borrowed(data), open)
         };
         if written.is_ok() {
             if origin.cache {

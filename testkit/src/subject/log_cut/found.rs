@@ -44,10 +44,10 @@ impl FoundFiles {
     }
 
     fn add(&mut self, subject: &Subject, file: FileId, inode: &Arc<Inode>) -> Result<(), String> {
-        let names = subject.filesystem.extended_attributes(inode);
+        let names = subject.filesystem.attributes().extended_attributes(inode);
         let mut attributes = BTreeMap::new();
         for name in names.map_err(|error| format!("attributes of {file:?}: {error}"))? {
-            let value = subject.filesystem.extended_attribute(subject.caller(), inode, &name);
+            let value = subject.filesystem.attributes().extended_attribute(subject.caller(), inode, &name);
             let value = value.map_err(|error| format!("an attribute of {file:?}: {error}"))?;
             attributes.insert(name, value);
         }
@@ -65,7 +65,7 @@ impl FoundFiles {
     ) -> Result<(), String> {
         let listed = crate::subject::list(&subject.filesystem, inode);
         for (name, _) in listed.map_err(|error| format!("{directory:?}: {error}"))? {
-            let child = subject.filesystem.lookup(subject.caller(), inode, &name);
+            let child = subject.filesystem.names().lookup(subject.caller(), inode, &name);
             let child = child
                 .map_err(|error| format!("{directory:?}/{}: {error}", String::from_utf8_lossy(&name)))?;
             let (root, number) = (child.id().root.0, child.number().0);

@@ -102,7 +102,8 @@ impl History {
 impl Judge<'_> {
     fn subvolumes(&self) -> Judged {
         let filesystem = &self.subject.filesystem;
-        let listed = filesystem.subvolumes().map_err(|error| format!("the list of subvolumes: {error}"))?;
+        let listed =
+            filesystem.subvolumes().all().map_err(|error| format!("the list of subvolumes: {error}"))?;
         let live = listed.iter().filter(|one| !one.is_deleted);
         let with_flag = live.map(|one| (one.id.0, one.is_read_only));
         // The top level may be listed or not; it is always there.
@@ -116,7 +117,7 @@ impl Judge<'_> {
         if !once {
             return Err(format!("the subvolumes (and whether they are read-only) never were {found:?}"));
         }
-        let default = filesystem.default_subvolume().map_err(|error| format!("the default: {error}"))?.0;
+        let default = filesystem.subvolumes().default().map_err(|error| format!("the default: {error}"))?.0;
         match self.moments.iter().any(|moment| moment.model.default_subvolume() == default) {
             true => Ok(()),
             false => Err(format!("{default} never was the default subvolume")),
@@ -209,7 +210,7 @@ impl Judge<'_> {
         if found.inode.file_type() != vlinder_fs::FileType::SymbolicLink {
             return Ok(());
         }
-        let target = self.subject.filesystem.read_link(&found.inode);
+        let target = self.subject.filesystem.names().read_link(&found.inode);
         let target = target.map_err(|error| format!("{file:?}: {error}"))?;
         match nodes.iter().any(|node| node.target == target) {
             true => Ok(()),

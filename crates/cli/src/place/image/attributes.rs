@@ -18,6 +18,7 @@ pub(super) fn set_attribute(
     let mode = AttributeMode::Either;
     directory
         .filesystem()
+        .attributes()
         .set_extended_attribute(&directory.image.caller, inode, attribute, value, mode)
         .map_err(directory.fail(name))
 }
@@ -31,8 +32,11 @@ pub(super) fn remove_attribute(
 ) -> Result<(), Failure> {
     let (filesystem, caller) = (directory.filesystem(), &directory.image.caller);
     // Asked first: the removal of what is not there would begin a transaction for each file.
-    match filesystem.extended_attribute(caller, inode, attribute) {
-        Ok(_) => filesystem.remove_extended_attribute(caller, inode, attribute).map_err(directory.fail(name)),
+    match filesystem.attributes().extended_attribute(caller, inode, attribute) {
+        Ok(_) => filesystem
+            .attributes()
+            .remove_extended_attribute(caller, inode, attribute)
+            .map_err(directory.fail(name)),
         Err(error) if matches!(error.refusal(), Some(Refusal::NoAttribute | Refusal::NotSupported)) => Ok(()),
         Err(error) => Err(directory.fail(name)(error)),
     }
@@ -47,7 +51,7 @@ pub(super) fn change(
 ) -> Result<(), Failure> {
     let (filesystem, caller) = (directory.filesystem(), &directory.image.caller);
     let apply = |changes: SetAttributes| {
-        filesystem.set_attributes(caller, inode, &changes).map(drop).map_err(directory.fail(name))
+        filesystem.attributes().set(caller, inode, &changes).map(drop).map_err(directory.fail(name))
     };
     if let Some(owner) = change.owner {
         // Alone: a change of owner takes set-id bits away, which the permissions then give back.

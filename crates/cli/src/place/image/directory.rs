@@ -86,6 +86,7 @@ impl ImageDirectory {
         let open = self
             .entered
             .filesystem()
+            .names()
             .open_directory(&self.entered.image.caller, &inode)
             .map_err(self.entered.fail(b"."))?;
         let mut names = DirectoryNames::default();
@@ -124,7 +125,7 @@ impl ImageDirectory {
         // `.` is answered by the file system, too; a directory that was entered needs no right for that.
         let found = match name {
             b"." => Ok(inode),
-            name => self.entered.filesystem().lookup(&self.entered.image.caller, &inode, name),
+            name => self.entered.filesystem().names().lookup(&self.entered.image.caller, &inode, name),
         };
         match found {
             Ok(inode) => Ok(Some(status_of(self.entered.filesystem(), &inode))),
@@ -148,7 +149,7 @@ impl ImageDirectory {
     /// The text of a symbolic link.
     pub fn read_link(&self, name: &[u8]) -> Result<Vec<u8>, Failure> {
         let inode = self.lookup(name)?;
-        self.entered.filesystem().read_link(&inode).map_err(self.entered.fail(name))
+        self.entered.filesystem().names().read_link(&inode).map_err(self.entered.fail(name))
     }
 
     /// Opens a regular file to read it.
@@ -164,11 +165,14 @@ impl ImageDirectory {
     pub fn create(&self, name: &[u8], permissions: u32) -> Result<Box<dyn Sink>, Failure> {
         let (filesystem, caller, inode) =
             (self.entered.filesystem(), &self.entered.image.caller, self.inode()?);
-        let made = match filesystem.create_file(caller, &inode, name, permissions) {
+        let made = match filesystem.names().create_file(caller, &inode, name, permissions) {
             Ok(inode) => Made::Named(inode),
             // A file without a name until it is whole: what it replaces stays until then.
             Err(error) if error.refusal() == Some(Refusal::Exists) => Made::Temporary(
-                filesystem.create_temporary(caller, &inode, permissions).map_err(self.entered.fail(name))?,
+                filesystem
+                    .names()
+                    .create_temporary(caller, &inode, permissions)
+                    .map_err(self.entered.fail(name))?,
             ),
             Err(error) => return Err(self.entered.fail(name)(error)),
         };
@@ -220,7 +224,7 @@ impl ImageDirectory {
     /// Makes a directory.
     pub fn make_directory(&self, name: &[u8], permissions: u32) -> Result<(), Failure> {
         self.refuse_itself(name)?;
-        let made = self.entered.filesystem().create_directory(
+        let made = self.entered.filesystem().names().create_directory(
             &self.entered.image.caller,
             &self.inode()?,
             name,
@@ -232,7 +236,7 @@ impl ImageDirectory {
     /// Makes a symbolic link.
     pub fn make_link(&self, name: &[u8], text: &[u8]) -> Result<(), Failure> {
         self.refuse_itself(name)?;
-        let made = self.entered.filesystem().create_symbolic_link(
+        let made = self.entered.filesystem().names().create_symbolic_link(
             &self.entered.image.caller,
             &self.inode()?,
             name,
@@ -246,7 +250,7 @@ impl ImageDirectory {
         self.refuse_itself(name)?;
         let device = DeviceNumber::new(status.device.0, status.device.1);
         let (caller, permissions) = (&self.entered.image.caller, status.permissions & 0o777);
-        let made = self.entered.filesystem().create_node(
+        let made = self.entered.filesystem().names().create_node(
             caller,
             &self.inode()?,
             name,
@@ -261,6 +265,7 @@ impl ImageDirectory {
     pub fn remove_directory(&self, name: &[u8]) -> Result<(), Failure> {
         self.entered
             .filesystem()
+            .names()
             .remove_directory(&self.entered.image.caller, &self.inode()?, name)
             .map_err(self.entered.fail(name))
     }
@@ -270,11 +275,16 @@ impl ImageDirectory {
         let mode = if replace { RenameMode::Replace } else { RenameMode::NoReplace };
         let caller = &self.entered.image.caller;
         let (inode, to_inode) = (self.inode()?, to.inode()?);
-        self.entered.filesystem().rename(caller, &inode, name, &to_inode, to_name, mode).map_err(|error| {
-            let place =
-                if error.refusal() == Some(Refusal::NotFound) { self.place(name) } else { to.place(to_name) };
-            from_fs(error, place)
-        })
+        self.entered.filesystem().names().rename(caller, &inode, name, &to_inode, to_name, mode).map_err(
+            |error| {
+                let place = if error.refusal() == Some(Refusal::NotFound) {
+                    self.place(name)
+                } else {
+                    to.place(to_name)
+                };
+                from_fs(error, place)
+            },
+        )
     }
 
     /// Makes what was made in it, and all else on its file system, durable.
@@ -286,14 +296,14 @@ impl ImageDirectory {
     pub fn link(&self, name: &[u8], to: &Self, to_name: &[u8]) -> Result<(), Failure> {
         let inode = self.lookup(name)?;
         let linked =
-            self.entered.filesystem().link(&self.entered.image.caller, &inode, &to.inode()?, to_name);
+            self.entered.filesystem().names().link(&self.entered.image.caller, &inode, &to.inode()?, to_name);
         linked.map_err(|error| from_fs(error, to.place(to_name)))
     }
 
     /// The names of a file's extended attributes.
     pub fn attributes(&self, name: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
         let inode = self.lookup(name)?;
-        self.entered.filesystem().extended_attributes(&inode).map_err(self.entered.fail(name))
+        self.entered.filesystem().attributes().extended_attributes(&inode).map_err(self.entered.fail(name))
     }
 
     /// The value of an extended attribute.
@@ -301,6 +311,7 @@ impl ImageDirectory {
         let inode = self.lookup(name)?;
         self.entered
             .filesystem()
+            .attributes()
             .extended_attribute(&self.entered.image.caller, &inode, attribute)
             .map_err(self.entered.fail(name))
     }

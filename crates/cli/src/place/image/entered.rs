@@ -61,7 +61,7 @@ impl EnteredDirectory {
         if name == b"." {
             return self.inode();
         }
-        self.filesystem().lookup(&self.image.caller, &self.inode()?, name).map_err(self.fail(name))
+        self.filesystem().names().lookup(&self.image.caller, &self.inode()?, name).map_err(self.fail(name))
     }
 
     /// A directory in this one.
@@ -71,6 +71,6 @@ impl EnteredDirectory {
 
     /// Removes the name of anything but a directory.
     pub(super) fn unlink(&self, name: &[u8]) -> Result<(), Failure> {
-        self.filesystem().unlink(&self.image.caller, &self.inode()?, name).map_err(self.fail(name))
+        self.filesystem().names().unlink(&self.image.caller, &self.inode()?, name).map_err(self.fail(name))
     }
 }

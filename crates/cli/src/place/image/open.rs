@@ -16,7 +16,7 @@ pub struct OpenImage {
 
 /// What `lstat` says of a file.
 pub fn status_of(filesystem: &Filesystem, inode: &Inode) -> FileStatus {
-    let found = filesystem.attributes(inode);
+    let found = filesystem.attributes().of(inode);
     let number = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
     FileStatus {
         file_type: found.file_type,

@@ -66,7 +66,7 @@ impl Sink for ImageSink {
         let (filesystem, caller) = (self.directory.filesystem(), &self.directory.image.caller);
         // The copy sets mode and times at the end.
         let origin = WriteOrigin::OpenFile { times: ContentTimes::Stay };
-        let written = filesystem.write_file(caller, inode, offset, Cow::Borrowed(bytes), origin);
+        let written = filesystem.files().write_file(caller, inode, offset, Cow::Borrowed(bytes), origin);
         written.map(drop).map_err(self.directory.fail(&self.name))
     }
 
@@ -78,7 +78,7 @@ impl Sink for ImageSink {
         let changes =
             SetAttributes { size: Some(size_bytes), opened_for_writing: true, ..SetAttributes::default() };
         let caller = &self.directory.image.caller;
-        let set = self.directory.filesystem().set_attributes(caller, inode, &changes);
+        let set = self.directory.filesystem().attributes().set(caller, inode, &changes);
         set.map(drop).map_err(self.directory.fail(&self.name))
     }
 
@@ -93,6 +93,7 @@ impl Sink for ImageSink {
                 directory.unlink(&self.name)?;
                 directory
                     .filesystem()
+                    .names()
                     .link(caller, open.inode(), &directory.inode()?, &self.name)
                     .map_err(directory.fail(&self.name))?;
             }

@@ -94,7 +94,7 @@ impl Admission {
         if filesystem.is_read_only() || !self.unplaced.is_empty() || has_news() {
             return false;
         }
-        let room = filesystem.room_for_writers().saturating_sub(MARGIN_BYTES);
+        let room = filesystem.maintenance().room_for_writers().saturating_sub(MARGIN_BYTES);
         let held = page_cache.held_bytes().min(state.limit_bytes());
         let Some(left) = room.checked_sub(held).filter(|left| *left > 0) else { return false };
         let pass = Duration::from_nanos(left / BYTES_PER_NANOSECOND).min(LONGEST_PASS);
@@ -108,7 +108,7 @@ impl Admission {
         let last_refusal = state.refusals().last();
         let tried = self.unplaced.place(inode.id());
         let placed = if tried.is_ok() { last_refusal } else { 0 };
-        let prospect = || match filesystem.prospect_of_writer(inode) {
+        let prospect = || match filesystem.files().prospect_of_writer(inode) {
             Ok(Prospect::Room | Prospect::OwnSpace) => Ok(()),
             Ok(Prospect::None) => Err(Errno::NOSPC),
             Err(error) => Err(errno(&error)),

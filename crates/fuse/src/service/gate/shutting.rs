@@ -84,7 +84,7 @@ impl Gate {
         let (state, filesystem) = (&self.state, self.mounted.filesystem());
         state.begin_look(self.now());
         let was_shut = state.is_shut();
-        let room = filesystem.room_for_writers();
+        let room = filesystem.maintenance().room_for_writers();
         let limit = page_cache.limit_bytes();
         let mut least = filesystem.options().dirty_bytes.saturating_add(limit);
         if was_shut {
