@@ -2,6 +2,8 @@
 //! none, and both trees must walk equal, directory sizes included. `btrfs check` judges ours after each
 //! commit.
 
+#[path = "it/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the other test program uses the rest")]
 mod support;
 
 use std::ffi::OsStr;
