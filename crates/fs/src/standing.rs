@@ -1,10 +1,17 @@
 //! How a file system stands as a whole, for a server that shows it to others: what it is, what keeps it from
 //! taking changes, and how it ended.
 
+use std::time::Duration;
+
 use vlinder_base::sync::Arc;
+use vlinder_base::thread;
 use vlinder_transaction::ReadOnlyReason;
 
 use crate::{Filesystem, Result, Uuid};
+
+/// How often, and how long each time, the end of the last user of the devices is waited for.
+const LOOKS: u32 = 10_000;
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A look at a file system as a whole.
 #[derive(Clone, Copy, Debug)]
@@ -49,14 +56,50 @@ impl<'a> Standing<'a> {
         Ok(())
     }
 
-    /// Closes a file system ([`Filesystem::close`]); returns the error that made it read-only before, if one
-    /// did. Not everything that was written is durable then.
+    /// Closes a file system ([`Filesystem::close`]), and waits until its devices are free, for ten seconds at
+    /// most: a thread that answered somebody may still be letting go of them, and the next opener would be
+    /// refused. Returns the error that made it read-only before, if one did. Not everything that was written
+    /// is durable then.
     ///
     /// # Errors
     /// What writing everything out and committing met.
     pub fn close(filesystem: Filesystem) -> Result<Option<ReadOnlyReason>> {
         let engine = Arc::clone(filesystem.engine());
         filesystem.close()?;
-        Ok(engine.read_only_reason().filter(|reason| matches!(reason, ReadOnlyReason::Error(_))))
+        let (reason, devices) = (engine.read_only_reason(), engine.devices_in_use());
+        drop(engine);
+        let mut looks = 0;
+        while devices.strong_count() > 0 {
+            if looks == LOOKS {
+                tracing::warn!("the file system is closed, but a thread still holds its devices");
+                break;
+            }
+            looks += 1;
+            thread::sleep(LOOK_INTERVAL);
+        }
+        Ok(reason.filter(|reason| matches!(reason, ReadOnlyReason::Error(_))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_device::Device;
+    use vlinder_testkit::subject::Recipe;
+
+    use super::*;
+    use crate::OpenOptions;
+
+    #[test]
+    fn a_closed_file_system_has_let_go_of_its_devices() {
+        let device: Arc<dyn Device> = Arc::new(Recipe::default().in_memory());
+        let filesystem = Filesystem::open_devices(vec![Arc::clone(&device)], OpenOptions::default()).unwrap();
+        let late = filesystem.clone();
+        let last = thread::spawn("late", move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(late);
+        });
+        assert_eq!(Standing::close(filesystem).unwrap(), None);
+        assert_eq!(Arc::strong_count(&device), 1, "nobody else holds it");
+        last.join().unwrap();
     }
 }

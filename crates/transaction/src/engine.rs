@@ -89,6 +89,11 @@ impl Engine {
         self.core.volume()
     }
 
+    /// The volume, without keeping it: its devices are free once nobody keeps it.
+    pub fn devices_in_use(&self) -> Weak<Volume> {
+        Arc::downgrade(self.core.volume())
+    }
+
     /// What the mechanisms count.
     pub fn registry(&self) -> &Registry {
         &self.core.options().registry

@@ -152,6 +152,6 @@ mod tests {
         assert!(
             !is_there("no/such.md") && !is_there("#another") && !is_there("docs/format/chunks.md#another")
         );
-        assert!(has_test_program(root, "golden") && !has_test_program(root, "no_such_test"));
+        assert!(has_test_program(root, "differential") && !has_test_program(root, "no_such_test"));
     }
 }
