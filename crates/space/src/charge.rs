@@ -54,8 +54,6 @@ const COMMIT_SLACK_BLOCKS: u64 = 32;
 pub struct Charge {
     /// Tree blocks, where it is known how many.
     pub blocks: u64,
-    /// Of these, copies whose originals the commit gives back.
-    pub returned: u64,
     /// Leaves that may change, anywhere in any tree.
     pub leaves: u64,
     /// Items that may be put or removed and of which many may share a leaf.
@@ -93,7 +91,6 @@ impl Charge {
 
     pub(crate) const NOTHING: Self = Self {
         blocks: 0,
-        returned: 0,
         leaves: 0,
         items: 0,
         item_bytes: 0,
@@ -135,7 +132,6 @@ impl Charge {
     fn with(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             blocks: combine(self.blocks, other.blocks),
-            returned: combine(self.returned, other.returned),
             leaves: combine(self.leaves, other.leaves),
             items: combine(self.items, other.items),
             item_bytes: combine(self.item_bytes, other.item_bytes),
@@ -271,20 +267,6 @@ impl TreeSizes {
         blocks
             .saturating_add(self.leaves_for(block_items.saturating_mul(BLOCK_ITEM_BYTES)))
             .saturating_add(blocks.div_ceil(POINTERS_OF_HALF_NODE))
-    }
-
-    /// Of the price of a charge, what the next commit does not give back, in blocks: all but the copies in
-    /// the trees that are ordered by address, which are no one else's.
-    pub fn lasting_blocks(&self, charge: &Charge) -> u64 {
-        let kept = Charge { blocks: charge.blocks.saturating_sub(charge.returned), returned: 0, ..*charge };
-        let Charge { added_references, dropped_references, extents, checksums, .. } = *charge;
-        let references = added_references.saturating_add(dropped_references);
-        let returned = [
-            self.copies(references, self.extent),
-            self.copies(extents, self.free_space),
-            self.copies(checksums.saturating_mul(2), self.checksum),
-        ];
-        self.price_blocks(&kept).saturating_sub(returned.into_iter().fold(0, u64::saturating_add))
     }
 
     /// The price of a charge, in bytes.
@@ -497,27 +479,12 @@ mod tests {
         sum -= Charge::items(3, 10);
     }
 
-    #[test]
-    fn what_a_commit_gives_back_does_not_last_and_what_splits_and_what_files_copy_does() {
-        let sizes = sizes();
-        let lasting = |charge| sizes.lasting_blocks(&charge);
-        let price = |charge| sizes.price_blocks(&charge);
-        let leaves = Charge::leaves(3);
-        assert_eq!(lasting(leaves), price(leaves));
-        assert_eq!(lasting(Charge { blocks: 9, returned: 9, ..Charge::default() }), 0);
-        let dropped = Charge { dropped_references: 20, ..Charge::default() };
-        assert_eq!(lasting(dropped), price(dropped) - sizes.copies(20, sizes.extent));
-        let added = Charge { added_references: 20, ..Charge::default() };
-        assert!(lasting(added) >= 20, "each may split a leaf");
-    }
-
     /// Over small counts of every kind.
     #[test]
     fn the_price_of_a_sum_is_at_most_the_sum_of_the_prices() {
         let sizes = sizes();
         let charge = |seed: u64| Charge {
             blocks: seed % 2,
-            returned: seed % 2,
             leaves: seed % 7,
             items: seed % 11 * 3,
             item_bytes: seed % 11 * 300,

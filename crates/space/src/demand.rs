@@ -85,8 +85,6 @@ pub struct Wanted {
     /// What the same operation was promised before, which is among the promises. What an operation may take
     /// is judged as a whole, whether it asks at once or bit by bit.
     pub held: Charge,
-    /// The changes are copies of blocks that other trees share.
-    pub copies_shared: bool,
 }
 
 /// A caller that asks for changes.
@@ -96,20 +94,11 @@ pub struct Asker {
     pub draw: Draw,
     /// What it was promised before.
     pub held: Charge,
-    /// It asks for copies of blocks that other trees share.
-    pub copies_shared: bool,
-}
-
-impl Asker {
-    /// The same, asking for copies of blocks that other trees share.
-    pub fn for_shared_copies(self) -> Self {
-        Self { copies_shared: true, ..self }
-    }
 }
 
 impl From<Draw> for Asker {
     /// An operation that begins.
     fn from(draw: Draw) -> Self {
-        Self { draw, held: Charge::default(), copies_shared: false }
+        Self { draw, held: Charge::default() }
     }
 }

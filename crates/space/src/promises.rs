@@ -104,8 +104,6 @@ pub struct GlobalReserve {
     pub removals: u64,
     /// What is left for deleting trees by those who draw on it for anything else.
     pub trees: u64,
-    /// What is left for freeing a leaf of a deleted tree as one, by those who copy what trees share.
-    pub dead_leaf: u64,
 }
 
 /// The sums of all promises.
@@ -172,15 +170,7 @@ impl Promises {
             draw > Draw::Reserve && self.handles == Charge::NOTHING && wanted == Wanted::default();
         let made = if is_of_this_transaction { self.sizes.made } else { 0 };
         let price = TreeSizes { made, ..self.sizes }.price_bytes(&changes);
-        let mut metadata = price.saturating_add(kept);
-        let copies_for_data = draw <= Draw::Reserve && data.copies != Charge::NOTHING;
-        if copies_for_data || (wanted.copies_shared && draw != Draw::LastReserve) {
-            // A copy leaves the leaf to the trees that share it, of which the last frees it as one. That
-            // comes after a commit.
-            let lasting = self.sizes.lasting_blocks(&changes).saturating_mul(self.sizes.block_bytes);
-            let left = commit.saturating_add(self.reserve.dead_leaf).saturating_add(waited_for);
-            metadata = metadata.max(lasting.saturating_add(left));
-        }
+        let metadata = price.saturating_add(kept);
         Room { data: data.bytes.saturating_sub(self.placed), metadata }
     }
 
@@ -375,7 +365,6 @@ mod tests {
                 overwriting: 0,
                 removals: 5 * MEBIBYTE,
                 trees: MEBIBYTE,
-                dead_leaf: 4 * MEBIBYTE,
             },
         );
         promises
@@ -429,34 +418,14 @@ mod tests {
         }
     }
 
-    #[test]
-    fn copies_of_what_trees_share_leave_room_for_freeing_a_leaf_and_what_the_commit_gives_back_counts_for_that()
-     {
-        let promises = promises();
-        let changes = Charge { blocks: 100, returned: 90, ..Charge::NOTHING };
-        let needs = |draw, copies_shared| {
-            let wanted = Wanted { changes, copies_shared, ..Wanted::default() };
-            promises.needs(draw, Charge::default(), wanted).metadata
-        };
-        let lasting = promises.price_bytes(&Charge { blocks: 10, ..Charge::NOTHING });
-        let commit = promises.commit_bytes(&Charge::default());
-        for draw in [Draw::Reserve, Draw::Accepted] {
-            let (alone, shared) = (needs(draw, false), needs(draw, true));
-            assert!(alone < shared, "{draw:?}");
-            assert_eq!(shared, lasting + commit + 4 * MEBIBYTE, "{draw:?}");
-        }
-        assert_eq!(needs(Draw::LastReserve, false), needs(Draw::LastReserve, true));
-        assert_eq!(needs(Draw::Nothing, false), needs(Draw::Nothing, true), "it leaves more anyway");
-    }
-
     /// What flushing them asks for by then (`Draw::Accepted`) has been left by everybody.
     #[test]
     fn data_that_go_into_shared_leaves_find_the_room_for_the_copies_when_they_are_flushed() {
         let mut promises = promises();
-        let copies = Charge { blocks: 100, returned: 90, ..Charge::NOTHING };
+        let copies = Charge { blocks: 100, ..Charge::NOTHING };
         let data = PromisedData::written(4096, 1).with_copies(copies);
         let changes = charge_of_data(data);
-        let flush = Wanted { changes, copies_shared: true, ..Wanted::default() };
+        let flush = Wanted { changes, ..Wanted::default() };
         let flush = promises.needs(Draw::Accepted, Charge::default(), flush).metadata;
         let asked = Wanted { data, ..Wanted::default() };
         assert!(promises.needs(Draw::Margin, Charge::default(), asked).metadata >= flush);

@@ -42,10 +42,6 @@ impl<'a> Asking<'a> {
         Self { reserver, asker }
     }
 
-    fn for_shared_copies(self) -> Self {
-        Self { asker: self.asker.for_shared_copies(), ..self }
-    }
-
     /// Promises changes: as counted where there is ordinary room for that, else as measured. What draws on
     /// the reserve is measured, because a count would take there what the same handle asks for next.
     /// `measure` gives a charge of its own and data extents whose references change beside it; `items` will
@@ -115,7 +111,7 @@ impl<'a> Asking<'a> {
             counted.dropped_references += if *effect == CopyEffect::Renamed { count } else { 0 };
         }
         let counted = counted + charge;
-        self.for_shared_copies().counted_or_measured(root, counted, 0, || Ok((charge, extents)))
+        self.counted_or_measured(root, counted, 0, || Ok((charge, extents)))
     }
 
     /// Promises what references of a leaf's data extents, or of a node's children, take that come or go.
@@ -198,13 +194,12 @@ impl<'a> Asking<'a> {
     ) -> Result<(Charge, Vec<Logical>), TreeError> {
         let counted = self.reserver.queues().copies_of_leaves(u64::try_from(keys.len()).unwrap_or(u64::MAX));
         let mut copied = Vec::new();
-        let promised =
-            self.for_shared_copies().counted_or_measured(tree.id(), counted, keys.len(), || {
-                let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, 0)).collect();
-                let measured = self.reserver.measuring().touches(tree.id(), tree.root(), &touches)?;
-                copied = measured.copied;
-                Ok((measured.charge.of_blocks(), measured.extents))
-            })?;
+        let promised = self.counted_or_measured(tree.id(), counted, keys.len(), || {
+            let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, 0)).collect();
+            let measured = self.reserver.measuring().touches(tree.id(), tree.root(), &touches)?;
+            copied = measured.copied;
+            Ok((measured.charge.of_blocks(), measured.extents))
+        })?;
         Ok((promised, copied))
     }
 }

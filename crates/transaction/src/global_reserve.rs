@@ -16,10 +16,7 @@ use crate::reservation::SUBVOLUME_DELETION_LEAVES;
 use crate::subvolume_numbers::SubvolumeNumbers;
 use crate::system_trees::SystemTrees;
 use vlinder_forest::OpenTree;
-use vlinder_space::{
-    Charge, CountedBlocks, FILE_EXTENT_ITEM_BYTES, GlobalReserve, LookUps, SpaceManager, TreeSizes,
-    Unallocated,
-};
+use vlinder_space::{Charge, CountedBlocks, GlobalReserve, LookUps, SpaceManager, TreeSizes, Unallocated};
 
 /// Linux's bound of the global reserve.
 const MAX_RESERVED_BYTES: u64 = 512 << 20;
@@ -45,10 +42,6 @@ const OVERWRITTEN: Charge = {
 const SHARE_OF_DEVICE: u64 = 8;
 /// Linux's removals of names leave this part of its reserve (`steal_from_global_rsv`).
 const SHARE_THAT_REMOVALS_LEAVE: u64 = 10;
-/// Eighths of the reserve that copies of shared leaves leave, at most, for freeing a leaf as one. It fits in
-/// there as it is measured (about 150 blocks for 200 extents that lie anywhere); by counts it would not.
-const EIGHTHS_FOR_DEAD_LEAF: u64 = 3;
-
 /// What sizes the global reserve and counts the trees.
 #[derive(Clone, Copy)]
 pub(crate) struct ReserveSizing<'a> {
@@ -112,20 +105,8 @@ impl ReserveSizing<'_> {
         let removals =
             (all / SHARE_THAT_REMOVALS_LEAVE).saturating_add(self.linux_items(UNLINK_ITEMS)).min(all);
         let trees = trees.min(all);
-        let references = u64::from(self.node_size()) / FILE_EXTENT_ITEM_BYTES;
-        let leaf = Charge {
-            dropped_references: references,
-            extents: references,
-            checksums: references,
-            ..SMALLEST_STEP
-        };
-        let dead_leaf = if self.numbers.has_given_any() {
-            sizes.price_bytes(&leaf).min(all / 8 * EIGHTHS_FOR_DEAD_LEAF).max(trees)
-        } else {
-            0
-        };
         let snapshot = self.linux_items(SNAPSHOT_ITEMS);
-        let reserve = GlobalReserve { all, margin, snapshot, overwriting, removals, trees, dead_leaf };
+        let reserve = GlobalReserve { all, margin, snapshot, overwriting, removals, trees };
         self.space.reservations().set_sizes(sizes, reserve);
     }
 

@@ -70,7 +70,7 @@ impl<'a> HandleSpace<'a> {
     /// The handle as it asks for more; none for the committer.
     fn asking(&self) -> Option<Asking<'_>> {
         let held = self.promised + self.further();
-        self.draw.map(|draw| Asking::new(self.blocks.reserver(), Asker { draw, held, copies_shared: false }))
+        self.draw.map(|draw| Asking::new(self.blocks.reserver(), Asker { draw, held }))
     }
 
     /// Adds what was granted to what the handle was promised. On a refusal, raises `needed_bytes` by

@@ -179,7 +179,7 @@ impl<'a> Measuring<'a> {
         let places: Vec<Touch> = places.collect();
         let mut charge = Charge::default();
         let mut add = |measured: Measured| {
-            charge += Charge { blocks: measured.blocks(), returned: measured.copies, ..Charge::default() };
+            charge += Charge { blocks: measured.blocks(), ..Charge::default() };
         };
         add(measure(self.trees.fixed().extent.root(), &places, Precision::Leaves)?);
         extents.retain(|extent| extent.moves_space);

@@ -204,8 +204,8 @@ impl<'a> Reserver<'a> {
 
     /// Promises metadata if there is room; false where there is none. There is room for nothing always.
     pub(crate) fn try_changes(&self, changes: Charge, asker: impl Into<Asker>) -> bool {
-        let Asker { draw, held, copies_shared } = asker.into();
-        let wanted = Wanted { changes, held, copies_shared, ..Wanted::default() };
+        let Asker { draw, held } = asker.into();
+        let wanted = Wanted { changes, held, ..Wanted::default() };
         changes == Charge::default() || self.try_promise(wanted, draw)
     }
 
