@@ -1,13 +1,11 @@
 //! The command as users call it: what it prints, changes, refuses and leaves behind.
 
 mod advice;
-mod attacks;
 mod attributes;
 mod call_names;
 mod check;
 mod common;
 mod condition;
-mod ending;
 mod few_threads;
 mod filemap;
 mod files;
@@ -22,8 +20,6 @@ mod like_progs;
 mod messages;
 mod mount_words;
 mod mounted;
-mod mounting;
-mod namespace;
 mod odd;
 mod odd_images;
 mod odd_table;
@@ -39,9 +35,6 @@ mod restore_items;
 mod restore_names;
 mod second_writer;
 mod setid;
-mod socket_places;
-mod strangers;
 mod subvolumes;
 mod unit_file;
-mod verbs_table;
 mod watching;

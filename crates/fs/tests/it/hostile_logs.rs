@@ -190,7 +190,7 @@ fn inline(mutator: &Mutator, bytes: usize) {
 /// What refused changes begin with is no fault by itself. (That the unchanged log removes a name:
 /// `a_reader_may_leave_the_log`.)
 #[test]
-fn a_log_may_replace_names_and_inline_data() {
+fn a_log_may_replace_name_and_inline_data() {
     require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("xfs_io"), Tool("setfattr"));
     let image = logged();
     let replayed = |mutator: &Mutator| {

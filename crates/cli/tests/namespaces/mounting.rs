@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::alone;
 use crate::common::{self, Ended, run, target, tool};
 use crate::place::{Place, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,6 +24,7 @@ fn write_unsynced(place: &Place) -> Vec<u8> {
 
 #[test]
 fn signals_unmount_with_everything_durable() {
+    let _alone = alone();
     require!(Fuse, Tool("btrfs"), Tool("pgrep"));
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let place = Place::new("signal");
@@ -46,6 +48,7 @@ fn foreground(place: &Place) -> Child {
 
 #[test]
 fn a_mount_in_the_foreground_ends_with_the_signal_or_the_unmounting() {
+    let _alone = alone();
     require!(Fuse, Tool("btrfs"));
     for signal in [Some(Signal::TERM), Some(Signal::INT), Some(Signal::HUP), None] {
         let place = Place::new("foreground");
@@ -70,6 +73,7 @@ fn a_mount_in_the_foreground_ends_with_the_signal_or_the_unmounting() {
 
 #[test]
 fn a_signal_takes_a_busy_mount_out_of_the_tree_and_serves_its_users_to_the_end() {
+    let _alone = alone();
     require!(Fuse, Tool("btrfs"), Tool("pgrep"));
     let place = Place::new("signal-busy");
     place.mount("defaults").done();
@@ -87,6 +91,7 @@ fn a_signal_takes_a_busy_mount_out_of_the_tree_and_serves_its_users_to_the_end()
 
 #[test]
 fn what_was_fsynced_survives_a_killed_server_and_the_dead_mount_can_be_taken_away() {
+    let _alone = alone();
     require!(Fuse, Tool("btrfs"), Tool("pgrep"));
     let place = Place::new("killed");
     place.mount("commit=1").done();
@@ -146,6 +151,7 @@ fn what_was_fsynced_survives_a_killed_server_and_the_dead_mount_can_be_taken_awa
 
 #[test]
 fn auto_unmount_takes_the_mount_of_a_killed_server_away() {
+    let _alone = alone();
     require!(Fuse, Tool("btrfs"), Tool("pgrep"), Tool("fusermount3"));
     let place = Place::new("auto-unmount");
     place.mount("auto_unmount").done();
@@ -164,6 +170,7 @@ fn auto_unmount_takes_the_mount_of_a_killed_server_away() {
 
 #[test]
 fn a_mount_in_use_is_not_unmounted_and_goes_on() {
+    let _alone = alone();
     require!(Fuse, Tool("btrfs"));
     let place = Place::new("busy");
     place.mount("defaults").done();
@@ -180,6 +187,7 @@ fn a_mount_in_use_is_not_unmounted_and_goes_on() {
 
 #[test]
 fn what_is_no_mount_point_is_not_unmounted() {
+    let _alone = alone();
     require!(Fuse);
     let place = Place::new("no-mount");
     let point = place.point.to_str().unwrap();
@@ -195,6 +203,7 @@ fn what_is_no_mount_point_is_not_unmounted() {
 
 #[test]
 fn a_full_file_system_is_unmounted_with_what_was_reported_durable() {
+    let _alone = alone();
     require!(Fuse, Tool("btrfs"));
     for options in ["dirty=8m", "writeback=off,compress=zstd"] {
         let place = Place::new("full");
@@ -230,6 +239,7 @@ fn a_full_file_system_is_unmounted_with_what_was_reported_durable() {
 
 #[test]
 fn an_image_that_is_cut_or_removed_under_a_mount_is_told_by_fsync_and_unmounting() {
+    let _alone = alone();
     require!(Fuse, Tool("sync"));
     for (removes, words) in [(false, "was cut to"), (true, "was removed")] {
         for is_synced in [false, true] {
@@ -258,6 +268,7 @@ fn an_image_that_is_cut_or_removed_under_a_mount_is_told_by_fsync_and_unmounting
 
 #[test]
 fn an_image_is_mounted_once_and_the_holder_is_named() {
+    let _alone = alone();
     require!(Fuse, Tool("pgrep"));
     let place = Place::new("twice");
     place.mount("defaults").done();
@@ -282,6 +293,7 @@ fn an_image_is_mounted_once_and_the_holder_is_named() {
 
 #[test]
 fn everybody_may_use_a_mount_with_allow_other() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("setpriv"));
     let place = Place::new("allow-other");
     let as_other = |path: &Path| {
@@ -318,6 +330,7 @@ fn shell_with_helpers(place: &Place, fstab: &str, script: &str) -> Ended {
 
 #[test]
 fn an_entry_of_fstab_mounts_by_the_helper() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("btrfs"), Tool("unshare"), Tool("mount"), Tool("setpriv"));
     let place = Place::new("fstab");
     run(["subvolume", "create", &target(&place.image, "/sub")]).done();
@@ -377,6 +390,7 @@ umount {point}
 
 #[test]
 fn a_mount_that_was_made_read_only_is_durable_and_reading_changes_nothing() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("btrfs"));
     let place = Place::new("remount");
     place.mount("strictatime").done();
@@ -405,6 +419,7 @@ fn a_mount_that_was_made_read_only_is_durable_and_reading_changes_nothing() {
 /// Most threads of such a mount never have a request: their end tells nobody.
 #[test]
 fn a_mount_with_many_threads_and_few_requests_ends() {
+    let _alone = alone();
     require!(Fuse);
     let place = Place::new("many-threads");
     for requests in 0..4 {

@@ -1,5 +1,6 @@
 //! A mount finds a place for its control socket though some can't be used, and verbs find it there (case R7).
 
+use crate::alone;
 use crate::common::Ended;
 use crate::namespace::run_in_namespace;
 use vlinder_testkit::require;
@@ -24,6 +25,7 @@ const SAID: &str = "Create subvolume 'point/made'\n";
 
 #[test]
 fn a_directory_that_another_user_planted_stops_no_mount() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("setpriv"), Tool("unshare"), Tool("fusermount3"));
     let planted = "mkdir -m 777 vlinder-65534\nchown 1 vlinder-65534\n";
     let places = "/tmp/vlinder-65534\n/tmp/vlinder-65534-RANDOM\n1\n";
@@ -36,6 +38,7 @@ fn a_directory_that_another_user_planted_stops_no_mount() {
 
 #[test]
 fn an_unusable_or_long_runtime_directory_stops_no_mount() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("setpriv"), Tool("unshare"), Tool("fusermount3"));
     for runtime in ["/root/none", "/dev/null", "relative", &format!("/tmp/{}", "long/".repeat(40))] {
         let export =
@@ -48,6 +51,7 @@ fn an_unusable_or_long_runtime_directory_stops_no_mount() {
 
 #[test]
 fn a_mount_in_a_user_namespace_has_a_socket() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("setpriv"), Tool("unshare"));
     // /run/vlinder of the real root is there and stays its own.
     let said = run_as_root("mkdir -p -m 711 /run/vlinder\nas_user unshare -Urm sh -c \"$USE\"");
@@ -68,6 +72,7 @@ done
 
 #[test]
 fn where_no_directory_can_be_used_the_mount_tells_its_socket() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("setpriv"), Tool("unshare"), Tool("fusermount3"));
     let use_it = r#"
 set -e

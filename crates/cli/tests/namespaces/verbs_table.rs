@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use crate::alone;
 use crate::common::{self, Ended, run, verbs_but, vlinder};
 use crate::namespace::run_in_namespace;
 use crate::place::Place;
@@ -74,6 +75,7 @@ fn outcomes(is_stranger: bool, allow_other: bool, is_read_only: bool) -> Vec<Str
 
 #[test]
 fn each_verb_ends_for_each_user_as_the_table_says() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("setpriv"));
     let columns = [
         ("root", false, true, false),
@@ -131,6 +133,7 @@ fn outcomes_of_users(asked: &str, options: &str) -> Vec<String> {
 
 #[test]
 fn each_verb_on_a_users_mount_ends_as_the_table_says() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("setpriv"), Tool("unshare"), Tool("fusermount3"));
     let columns = [
         ("theirs: its user", "user", "owners=me"),
@@ -153,6 +156,7 @@ fn each_verb_on_a_users_mount_ends_as_the_table_says() {
 
 #[test]
 fn no_verb_is_without_a_row() {
+    let _alone = alone();
     let known = verbs_but(&ELSEWHERE);
     let lines: Vec<&str> = table().into_iter().map(|row| row[0]).collect();
     let has_row = |verb: &&String| lines.iter().any(|line| line.starts_with(&format!("{verb} ")));
@@ -162,6 +166,7 @@ fn no_verb_is_without_a_row() {
 
 #[test]
 fn who_may_write_a_directory_removes_files_from_it_that_only_others_may_read() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("setpriv"));
     let place = Place::new("unreadable");
     std::fs::set_permissions(place.scratch.path(), PermissionsExt::from_mode(0o755)).unwrap();

@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::alone;
 use crate::common::{self, run, vlinder};
 use crate::namespace;
 use crate::place::{self, Place};
@@ -50,6 +51,7 @@ fn as_stranger(place: &Place, arguments: &[&str]) -> common::Ended {
 
 #[test]
 fn idle_connections_of_a_stranger_keep_no_verb_of_roots_waiting() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("setpriv"));
     let place = Place::new("idle-connections");
     place.mount("allow_other").done();
@@ -131,6 +133,7 @@ fn in_time(seconds: u32, arguments: &[&str]) -> common::Ended {
 /// its.
 #[test]
 fn a_silent_server_of_a_stranger_keeps_no_verb_on_another_image_waiting() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("timeout"));
     let place = Place::new("silent-server");
     let theirs = place.scratch.join("theirs.img");
@@ -156,6 +159,7 @@ fn a_silent_server_of_a_stranger_keeps_no_verb_on_another_image_waiting() {
 /// Case R6: where the stranger could hold the image the server is asked, but not for ever.
 #[test]
 fn a_silent_server_of_the_images_owner_is_waited_for_only_so_long() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("timeout"));
     let place = Place::new("silent-owner");
     std::os::unix::fs::chown(&place.image, Some(STRANGER), Some(STRANGER)).unwrap();
@@ -179,6 +183,7 @@ fn said_in_namespace(script: &str) -> Vec<String> {
 
 #[test]
 fn a_mount_of_another_user_says_whose_it_is() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("setpriv"), Tool("unshare"), Tool("fusermount3"));
     let said = said_in_namespace(
         "as_user ./vlinder mount -o owners=me disk.img point
@@ -204,6 +209,7 @@ fn a_mount_of_another_user_says_whose_it_is() {
 
 #[test]
 fn a_server_whose_socket_is_not_seen_is_told_from_a_socket_that_is_not_safe() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("unshare"));
     let said = said_in_namespace(
         "mkdir -p /run/vlinder; mount -t tmpfs -o mode=711 tmpfs /run/vlinder; ./vlinder mount disk.img point
@@ -223,6 +229,7 @@ fn a_server_whose_socket_is_not_seen_is_told_from_a_socket_that_is_not_safe() {
 
 #[test]
 fn a_mount_is_said_to_be_dead_only_where_its_server_has_ended() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("setpriv"), Tool("pgrep"));
     let place = Place::new("dead-or-denied");
     place.mount("rw").done();

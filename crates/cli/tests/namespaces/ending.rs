@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::alone;
 use crate::common::{self, run};
 use crate::place::{Place, wait_for};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -37,6 +38,7 @@ fn unmount_first_of_two(place: &Place, second: &str) {
 
 #[test]
 fn the_mount_goes_on_where_its_root_is_bound_and_ends_there() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("btrfs"), Tool("pgrep"));
     let _alone = PLACES.lock();
     let place = Place::new("bound-root");
@@ -55,6 +57,7 @@ fn the_mount_goes_on_where_its_root_is_bound_and_ends_there() {
 
 #[test]
 fn a_bound_directory_or_file_is_unmounted_alone() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("btrfs"), Tool("pgrep"));
     let _alone = PLACES.lock();
     let place = Place::new("bound-directory");
@@ -101,6 +104,7 @@ impl Namespace {
 
 #[test]
 fn the_mount_goes_on_in_another_namespace_whose_process_is_named() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("btrfs"), Tool("pgrep"), Tool("unshare"));
     let _alone = PLACES.lock();
     let place = Place::new("namespace");
@@ -115,6 +119,7 @@ fn the_mount_goes_on_in_another_namespace_whose_process_is_named() {
 /// In namespaces of its own the command sees neither the other place nor the kernel's list of connections.
 #[test]
 fn unmounting_ends_where_nothing_tells_whether_the_mount_has() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("btrfs"), Tool("pgrep"), Tool("unshare"));
     let _alone = PLACES.lock();
     let place = Place::new("untold");
@@ -134,6 +139,7 @@ fn unmounting_ends_where_nothing_tells_whether_the_mount_has() {
 
 #[test]
 fn a_mount_inside_of_the_mount_is_named() {
+    let _alone = alone();
     require!(Fuse, Root);
     let place = Place::new("inner");
     place.mount("defaults").done();
@@ -149,6 +155,7 @@ fn a_mount_inside_of_the_mount_is_named() {
 
 #[test]
 fn a_server_that_cannot_be_asked_is_waited_for_until_it_lets_go_of_the_image() {
+    let _alone = alone();
     require!(Fuse, Root, Tool("btrfs"), Tool("pgrep"));
     let place = Place::new("unheard");
     place.mount("defaults").done();
@@ -164,6 +171,7 @@ fn a_server_that_cannot_be_asked_is_waited_for_until_it_lets_go_of_the_image() {
 
 #[test]
 fn a_server_keeps_nothing_that_its_caller_had_open() {
+    let _alone = alone();
     require!(Fuse, Tool("flock"), Tool("timeout"));
     let place = Place::new("inherited");
     let lock = place.scratch.join("lock");
@@ -185,6 +193,7 @@ fn a_server_keeps_nothing_that_its_caller_had_open() {
 
 #[test]
 fn a_mount_that_cannot_be_served_is_not_reported() {
+    let _alone = alone();
     require!(Fuse, Tool("prlimit"));
     let place = Place::new("limits");
     for limit in 3..80 {
@@ -205,6 +214,7 @@ fn a_mount_that_cannot_be_served_is_not_reported() {
 
 #[test]
 fn a_signal_that_comes_as_soon_as_the_mount_is_there_unmounts_it() {
+    let _alone = alone();
     require!(Fuse);
     let place = Place::new("early-signal");
     for round in 0..30 {
@@ -218,6 +228,7 @@ fn a_signal_that_comes_as_soon_as_the_mount_is_there_unmounts_it() {
 
 #[test]
 fn a_dead_mount_is_named_as_what_it_is() {
+    let _alone = alone();
     require!(Fuse, Tool("pgrep"));
     let place = Place::new("dead");
     place.mount("defaults").done();
@@ -236,6 +247,7 @@ fn a_dead_mount_is_named_as_what_it_is() {
 
 #[test]
 fn what_was_written_and_left_alone_survives_a_killed_server() {
+    let _alone = alone();
     require!(Fuse, Tool("btrfs"), Tool("pgrep"));
     let place = Place::new("idle");
     place.mount("defaults").done();
