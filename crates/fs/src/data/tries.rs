@@ -32,7 +32,7 @@ pub(crate) struct Tries<'a> {
     /// Bytes of metadata that the ticket is for.
     waited_for: u64,
     ticket: Option<Ticket<'a>>,
-    /// What [`Engine::deletion_steps`](vlinder_transaction::Engine::deletion_steps) said before the try.
+    /// What [`DeadTrees::steps`](vlinder_transaction::DeadTrees::steps) said before the try.
     deletion_steps: u64,
     /// When deleted subvolumes are not waited for any longer; none before the first refusal.
     patient_until: Option<Duration>,
