@@ -45,22 +45,13 @@ pub(crate) fn create_subvolume(
     let _operation = directory.operation.write();
     may_add_subvolume(names, caller, directory, name)?;
     let parent_root = names.inodes().inode(InodeId::root_of(directory.id().root))?;
-    with_room(names.engine(), || make_subvolume(names, caller, directory, &parent_root, name))
-}
-
-/// Makes a subvolume whose name may be given; all or nothing.
-fn make_subvolume(
-    names: Names<'_>,
-    caller: &Caller,
-    directory: &Arc<Inode>,
-    parent_root: &Inode,
-    name: &[u8],
-) -> Result<InodeId> {
+    // Not done again where it finds no room: what it made by then became a deleted tree, and freeing that would
+    // look like room gained.
     let mut handle = begin(names.store(), Reservation::subvolume(ITEMS).of(ChangeKind::Subvolume))?;
     let index = take_index(names.engine(), directory)?;
     let tree = handle
         .create_subvolume_tree(Uuid(names.engine().options().random.uuid()), Stamp::of(&handle).time)?;
-    let made = fill_subvolume(names, caller, &mut handle, directory, parent_root, &tree).and_then(|()| {
+    let made = fill_subvolume(names, caller, &mut handle, directory, &parent_root, &tree).and_then(|()| {
         name_subvolume(names.engine(), &mut handle, directory, name, index, tree.id(), tree.item_key())
     });
     if let Err(error) = made {
