@@ -10,7 +10,7 @@ use vlinder_transaction::ReadOnlyReason;
 use crate::{Filesystem, Result, Uuid};
 
 /// How often, and how long each time, the end of the last user of the devices is waited for.
-const LOOKS: u32 = 10_000;
+const LOOKS: u32 = 5_000;
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A look at a file system as a whole.
@@ -65,20 +65,29 @@ impl<'a> Standing<'a> {
     /// What writing everything out and committing met.
     pub fn close(filesystem: Filesystem) -> Result<Option<ReadOnlyReason>> {
         let engine = Arc::clone(filesystem.engine());
-        filesystem.close()?;
-        let (reason, devices) = (engine.read_only_reason(), engine.devices_in_use());
+        let closed = filesystem.close();
+        // The last handle commits when it is dropped, wherever that is: only then is the reason final.
+        wait_until_alone(&engine);
+        let reason = engine.read_only_reason();
+        let volume = engine.shared_volume();
         drop(engine);
-        let mut looks = 0;
-        while devices.strong_count() > 0 {
-            if looks == LOOKS {
-                tracing::warn!("the file system is closed, but a thread still holds its devices");
-                break;
-            }
-            looks += 1;
-            thread::sleep(LOOK_INTERVAL);
-        }
+        // The thread that drops the volume last lets go of the devices. That must be done when this returns.
+        wait_until_alone(&volume);
+        drop(volume);
+        closed?;
         Ok(reason.filter(|reason| matches!(reason, ReadOnlyReason::Error(_))))
     }
+}
+
+/// Waits until nobody else keeps this.
+fn wait_until_alone<T>(kept: &Arc<T>) {
+    for _ in 0..LOOKS {
+        if Arc::strong_count(kept) == 1 {
+            return;
+        }
+        thread::sleep(LOOK_INTERVAL);
+    }
+    tracing::warn!("the file system is closed, but a thread still uses it");
 }
 
 #[cfg(test)]

@@ -89,9 +89,9 @@ impl Engine {
         self.core.volume()
     }
 
-    /// The volume, without keeping it: its devices are free once nobody keeps it.
-    pub fn devices_in_use(&self) -> Weak<Volume> {
-        Arc::downgrade(self.core.volume())
+    /// The volume, kept: who keeps it alone lets go of the devices.
+    pub fn shared_volume(&self) -> Arc<Volume> {
+        Arc::clone(self.core.volume())
     }
 
     /// What the mechanisms count.
