@@ -45,8 +45,8 @@ pub(crate) fn create_subvolume(
     let _operation = directory.operation.write();
     may_add_subvolume(names, caller, directory, name)?;
     let parent_root = names.inodes().inode(InodeId::root_of(directory.id().root))?;
-    // Not done again where it finds no room: what it made by then became a deleted tree, and freeing that would
-    // look like room gained.
+    // Not done again where it finds no room: what it made by then became a deleted tree, and freeing that
+    // would look like room gained.
     let mut handle = begin(names.store(), Reservation::subvolume(ITEMS).of(ChangeKind::Subvolume))?;
     let index = take_index(names.engine(), directory)?;
     let tree = handle
