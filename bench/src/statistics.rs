@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_holds_the_ratio_and_is_the_same_for_the_same_seed() {
+    fn an_interval_holds_the_ratio_and_follows_from_the_seed() {
         let under = [1.00, 1.03, 0.98, 1.01, 0.99, 1.02, 1.00, 0.97, 1.01];
         let over = [1.11, 1.09, 1.12, 1.10, 1.08, 1.13, 1.10, 1.09, 1.11];
         let interval = ratio_interval(&over, &under, 3);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_count_may_not_grow_and_a_varying_one_by_what_it_varies() {
+    fn an_exact_count_may_not_grow_and_a_varying_one_a_little() {
         let exact = Spread::of(&[7.0, 7.0, 7.0]).unwrap();
         assert_eq!((exact.limit(), exact.width), (7.0, 0.0));
         assert_eq!(Spread::of(&[100.0, 104.0, 101.0]).unwrap().limit(), 105.0);

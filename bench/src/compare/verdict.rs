@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_kept_if_it_grew_little_or_by_no_more_than_the_harness_varies() {
+    fn a_time_is_kept_if_it_grew_no_more_than_the_harness_varies() {
         assert_eq!(time([1.02, 1.03, 1.02], [1.0]), Kept);
         assert_eq!(time([0.5], [1.0]), Kept);
         assert_eq!(time([1.05], [1.0]), NotKept);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_are_judged_may_grow_by_what_the_earlier_program_varies() {
+    fn judged_counts_may_grow_by_what_the_earlier_program_varies() {
         let judged = |name: &str, before: [f64; 2], after: f64| {
             Count::new(name, &[vec![before[0]], vec![after], vec![before[1]]]).judgement
         };
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_judged_count_that_no_side_has_is_not_kept_where_the_row_counts() {
+    fn a_judged_count_that_no_side_has_is_not_kept() {
         let judged = |measured: &Measured| -> Vec<(String, Judgement)> {
             let counts = Count::all(measured).into_iter();
             counts.filter_map(|count| Some((count.name, count.judgement?))).collect()

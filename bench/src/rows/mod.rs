@@ -32,7 +32,7 @@ pub fn all() -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_row_is_found_by_its_name_however_it_is_written_and_by_the_name_of_its_group() {
+    fn every_row_is_found_by_its_name_or_the_name_of_its_group() {
         let rows = super::all();
         let named =
             |name: &str| rows.iter().filter(|row| row.is_named(name)).map(|row| row.id).collect::<Vec<_>>();

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_stands_aside_uses_all_processors_but_one_if_there_are_others() {
+    fn a_thread_that_stands_aside_leaves_one_processor_free() {
         let work = || {
             let all = Affinity::current().unwrap();
             let width = || Affinity::current().unwrap().count();

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_comes_back_by_its_length_with_the_bytes_that_were_asked_for() {
+    fn a_buffer_comes_back_by_its_length_with_the_right_bytes() {
         let used = |length| {
             let buffer = vec![7; length].into_boxed_slice();
             let place = buffer.as_ptr();

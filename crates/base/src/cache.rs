@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_bound_holds_at_once_and_a_larger_one_leaves_room_again() {
+    fn a_smaller_bound_holds_at_once_and_a_larger_one_leaves_room() {
         let cache: Cache<u64, u64> = Cache::new(1 << 20, 4096, |_, _| 4096);
         let fill = || (0..1000).for_each(|key| cache.insert(key, key));
         for _ in 0..3 {

@@ -285,7 +285,7 @@ mod tests {
     use crate::thread;
 
     #[test]
-    fn every_value_of_many_senders_reaches_exactly_one_of_many_receivers() {
+    fn every_value_of_many_senders_reaches_exactly_one_receiver() {
         let (sender, receiver) = bounded(3);
         let mut received = Vec::new();
         thread::scope(|scope| {

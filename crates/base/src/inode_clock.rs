@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_the_kernel_nothing_is_older_than_what_the_kernel_stamped_before() {
+    fn nothing_is_older_than_what_the_kernel_stamped_before() {
         let (clock, file) = (InodeClock::beside_the_kernel(), scratch_file());
         for _ in 0..10_000 {
             let before = clock.now();

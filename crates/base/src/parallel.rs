@@ -230,7 +230,7 @@ mod tests {
     use crate::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
-    fn results_keep_the_order_of_the_items_with_any_number_of_threads() {
+    fn results_keep_the_order_of_items_with_any_number_of_threads() {
         let items: Vec<u64> = (0..10_000).collect();
         let expected: Vec<u64> = items.iter().map(|item| item * item).collect();
         let judge = |pool: &Pool| {

@@ -125,7 +125,7 @@ fn what_makes_no_sense_is_an_error() {
 }
 
 #[test]
-fn only_files_and_directories_are_opened_and_close_waits_for_them() {
+fn only_files_and_directories_are_opened_and_close_waits() {
     let scratch = Scratch::new("capi-kinds");
     let image = scratch.join("image");
     golden::unpack("empty", &image).unwrap();

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn each_named_type_has_a_tree_but_those_of_logs_and_those_that_are_never_items() {
+    fn each_named_type_has_a_tree_but_those_of_logs() {
         let homeless: Vec<ItemType> = ItemType::NAMED
             .iter()
             .copied()
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_holds_what_its_subvolume_does_but_orphans_and_what_only_logs_need() {
+    fn a_log_holds_what_its_subvolume_does_but_orphans() {
         let only_in_logs: Vec<ItemType> = OF_LOGS
             .iter()
             .copied()

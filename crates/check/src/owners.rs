@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counted_is_what_subvolumes_made_since_and_perhaps_what_they_made_meanwhile() {
+    fn counted_are_subvolumes_made_since_and_those_of_meanwhile() {
         let mut owners = Owners::new(Generation(10));
         let (subvolume, higher) = (RootId(256), RootId(1 << 48 | 256));
         for (owner, generation, bytes) in [

@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_item_is_where_linux_looks_and_leads_to_the_first_inode() {
+    fn a_root_item_is_where_linux_looks_and_leads_to_an_inode() {
         let root = |id: u64, offset, root_directory| {
             let (id, root_directory) = (RootId(id), ObjectId(root_directory));
             odd_root(&FoundRoot { id, offset, root_directory, ..ROOT }).is_some()

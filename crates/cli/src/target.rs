@@ -241,7 +241,7 @@ mod tests {
         }
 
         #[test]
-        fn an_argument_without_backslash_splits_where_the_first_colon_slash_stands(bytes in bytes()) {
+        fn an_argument_splits_at_the_first_colon_slash(bytes in bytes()) {
             prop_assume!(!bytes.contains(&b'\\'));
             let split = bytes.windows(2).position(|pair| pair == b":/");
             let argument = OsString::from_vec(bytes.clone());

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_taken_once_by_the_process_that_asked_and_only_while_its_connection_lives() {
+    fn a_call_is_taken_once_by_the_process_that_asked() {
         let calls = Arc::new(ExpectedCalls::default());
         assert!(calls.is_empty());
         let expectation = calls.expect(place(7, b"new"), Box::new(|| Ok(Answer::Finished)));

@@ -481,7 +481,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_that_comes_soon_is_waited_for_and_one_that_refuses_is_not() {
+    fn a_socket_that_comes_soon_is_waited_for() {
         let calls = Cell::new(0);
         let nth = |ready: u32, is_nowhere| {
             calls.set(0);

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_comes_back_and_a_closed_stream_is_told_from_a_torn_one() {
+    fn a_message_comes_back_and_a_torn_stream_is_told_from_a_closed() {
         let mut bytes = Vec::new();
         send(&mut bytes, &("abc", 7), 100).unwrap();
         let mut reader = bytes.as_slice();

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mount_that_was_come_by_decides_and_else_any_that_is_writable() {
+    fn the_mount_that_was_entered_decides_else_a_writable_one() {
         let entry = |id: u32, of_place: &str, of_filesystem: &str| {
             let line = format!("{id} 1 0:9 / /m {of_place} - fuse.vlinder x {of_filesystem},user_id=0");
             MountEntry::parse(line.as_bytes()).unwrap()

@@ -136,11 +136,11 @@ fn requests_that_follow_one_another_are_answered_one_by_one() {
 }
 
 #[test]
-fn of_requests_that_follow_one_another_only_those_fail_that_must() {
+fn of_requests_in_a_row_only_those_fail_that_must() {
     for backend in [Backend::Threads, Backend::Uring] {
         let scratch = Scratch::new(&format!("adjacent-faults-{backend:?}"));
         let Ok(device) = FileDevice::create(&scratch.0, LENGTH, &with(backend)) else {
-            skip_io_uring("of_requests_that_follow_one_another_only_those_fail_that_must");
+            skip_io_uring("of_requests_in_a_row_only_those_fail_that_must");
             continue;
         };
         // Somebody cuts the file: the run can't be read whole, though its head can.
@@ -336,7 +336,7 @@ fn a_file_that_can_not_have_its_size_does_not_stay_behind() {
 }
 
 #[test]
-fn a_request_that_nobody_answers_is_an_error_and_not_a_wait_for_ever() {
+fn an_unanswered_request_is_an_error_and_no_endless_wait() {
     let batch = [Request::read(Physical(0), 1), Request::write(Physical(512), vec![1])];
     let (ticket, completer) = Ticket::pending(&"gone".into(), &batch);
     let waiter = vlinder_base::thread::spawn("waiter", move || ticket.wait());

@@ -202,22 +202,22 @@ fn compare_everything<const SECTORS: usize>(bits: u32, trim: bool) {
 }
 
 #[test]
-fn every_call_in_every_state_of_four_sectors_and_three_bits_is_right() {
+fn every_call_on_four_sectors_and_three_bits_is_right() {
     compare_everything::<4>(3, true);
 }
 
 #[test]
-fn every_call_in_every_state_of_four_sectors_and_three_bits_is_right_without_trimming() {
+fn every_call_on_four_sectors_is_right_without_trimming() {
     compare_everything::<4>(3, false);
 }
 
 #[test]
-fn every_call_in_every_state_of_six_sectors_and_two_bits_is_right() {
+fn every_call_on_six_sectors_and_two_bits_is_right() {
     compare_everything::<6>(2, true);
 }
 
 #[test]
-fn every_call_in_every_state_of_six_sectors_and_two_bits_is_right_without_trimming() {
+fn every_call_on_six_sectors_is_right_without_trimming() {
     compare_everything::<6>(2, false);
 }
 
@@ -225,7 +225,7 @@ fn every_call_in_every_state_of_six_sectors_and_two_bits_is_right_without_trimmi
 /// questions about a span. `STATE_CASES` says how many steps (the whole is 10^8), `STATE_SEED` where it
 /// begins.
 #[test]
-fn random_calls_in_states_of_eight_sectors_and_three_bits_are_right() {
+fn random_calls_on_eight_sectors_and_three_bits_are_right() {
     let number = |name: &str, default: u64| {
         std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
     };

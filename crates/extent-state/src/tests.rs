@@ -168,7 +168,7 @@ fn cost_of_clear(trim: bool, within: ByteRange) -> (u64, u64) {
 }
 
 #[test]
-fn a_clear_that_only_shortens_records_allocates_and_removes_nothing() {
+fn a_clear_that_only_shortens_allocates_and_removes_nothing() {
     // (range, cost with trimming, cost with split + insert + remove)
     let cases = [
         (range(100, 150), (0, 0), (1, 1)),
@@ -205,7 +205,7 @@ fn neighbours_with_equal_bits_become_one_record_in_place() {
 }
 
 #[test]
-fn going_on_from_a_position_visits_as_many_records_however_long_the_file_is() {
+fn going_on_from_a_position_visits_few_records_in_any_file() {
     let visits = |records: u64| {
         let state = map(true);
         for index in 0..records {

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_thread_hears_on_which_processor_somebody_waits_for_who_asks() {
+    fn the_thread_hears_on_which_processor_a_waiter_waits() {
         let wake_asked_by = |narrows: bool| {
             let background = Arc::new(Background::default());
             let asked = Arc::clone(&background);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_file_that_finds_no_space_ends_the_round_and_none_is_forgotten() {
+    fn the_first_file_without_space_ends_the_round() {
         let scratch = Scratch::new("put-off");
         let (_filesystem, files) = filesystem_of_three(&scratch);
         let put_off = PutOff::default();
@@ -192,7 +192,7 @@ mod tests {
 
     /// The deletion's handle removes it twice: debug builds assert that it was promised enough for that.
     #[test]
-    fn a_deletion_is_promised_room_for_an_item_that_is_put_in_meanwhile() {
+    fn a_deletion_has_room_for_an_item_that_is_put_in_meanwhile() {
         let scratch = Scratch::new("orphan-promise");
         let image = scratch.join("image");
         golden::unpack("empty", &image).unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_was_put_in_after_its_removal_goes_with_the_inode() {
+    fn an_item_put_in_after_its_removal_goes_with_the_inode() {
         let scratch = Scratch::new("orphan");
         let image = scratch.join("image");
         golden::unpack("empty", &image).unwrap();

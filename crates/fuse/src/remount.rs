@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remount_changes_the_flags_that_are_asked_for_and_keeps_the_others() {
+    fn a_remount_changes_the_flags_asked_for_and_keeps_the_others() {
         let before = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RELATIME;
         let after = |list: &str| flags_after(before, &MountOptions::parse(list).unwrap());
         assert_eq!(after("remount,ro"), before | MountFlags::RDONLY);

@@ -362,8 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn where_tree_blocks_lie_everywhere_a_commit_costs_what_it_moves_and_never_more_than_all_that_tells_of_places()
-     {
+    fn a_commit_costs_what_it_moves_and_no_more_than_all_places() {
         let leaf = |number: u64| ExtentLeaf {
             first: Key::new(ObjectId(number * 100), ItemType::EXTENT_ITEM, 0),
             at: Logical(number / 10 * 100 + number),
@@ -396,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_is_bounded_by_every_block_copied_and_split_once_and_by_what_is_put_in() {
+    fn a_price_is_bounded_by_every_block_copied_and_split_once() {
         let price = |charge| sizes().price_blocks(&charge);
         let references = |added_references| Charge { added_references, ..Charge::default() };
         let dropped = |dropped_references| Charge { dropped_references, ..Charge::default() };
@@ -427,8 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_more_costs_no_less_and_nothing_is_free_but_bytes_without_an_item_and_places_without_a_reference()
-     {
+    fn what_counts_more_costs_no_less_and_little_is_free() {
         for kind in 0..11 {
             let mut price = 0;
             for count in [1, 2, 3, 10, 1000, 1 << 20, 1 << 40, u64::MAX] {
@@ -452,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_and_what_is_left_cost_no_more_than_all_of_it_did() {
+    fn what_is_copied_and_what_is_left_cost_no_more_than_all() {
         let all = Charge::items(5000, 5000 * FILE_EXTENT_ITEM_BYTES);
         let price = sizes().price_blocks(&all);
         for made in [1, 30, 600, 1000] {

@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_goes_on_behind_the_last_and_then_from_the_first() {
+    fn what_is_taken_goes_on_behind_the_last_then_from_the_first() {
         let mut groups = metadata([1, 3, 7]);
         groups.hints[Purpose::Metadata as usize] = 3 * GROUP_BYTES;
         let taken = take(&mut groups, 3 * BLOCKS);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_a_group_that_is_nearly_empty_are_gathered_before_it() {
+    fn blocks_of_a_nearly_empty_group_are_gathered_before_it() {
         let gathered = |used: [u64; 4], hint: u64| {
             let mut groups = metadata([1, 3, 7, 9]);
             for (number, blocks) in [1, 3, 7, 9].into_iter().zip(used) {

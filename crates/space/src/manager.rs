@@ -317,7 +317,7 @@ mod tests {
     use crate::pinned::Waiting;
 
     #[test]
-    fn a_group_that_is_loaded_while_its_space_is_unpinned_gets_all_of_it() {
+    fn a_group_loaded_during_an_unpin_gets_all_of_its_space() {
         let flags = BlockGroupFlags::METADATA;
         for loaded_after in 0..=2 {
             let space = SpaceManager::new(BLOCK as u32);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pinned_across_a_border_of_groups_goes_to_each_its_own() {
+    fn what_is_pinned_across_groups_goes_to_each_its_own() {
         let space = neighbours(&[(BlockGroupFlags::DATA, BLOCKS), (BlockGroupFlags::DATA, BLOCKS)]);
         let border = place(1);
         let last = Logical(border.0 - BLOCK);

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn data_and_metadata_beyond_the_groups_share_what_is_unallocated() {
+    fn data_and_metadata_beyond_groups_share_the_unallocated() {
         let unallocated = Unallocated { bytes: 10 * MEBIBYTE, data_copies: 1, metadata_copies: 2 };
         let available = Room { data: 5 * MEBIBYTE, metadata: MEBIBYTE };
         let taken = |data, metadata| unallocated.taken_by(Room { data, metadata }.beyond(available, false));
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn each_draw_leaves_less_of_the_reserve_and_none_leaves_less_than_a_commit_takes() {
+    fn each_draw_leaves_the_reserve_what_a_commit_takes() {
         let mut promises = promises();
         let commit = promises.commit_bytes(&Charge::default());
         assert!(commit > 0 && commit + MEBIBYTE < 8 * MEBIBYTE);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_draws_on_the_reserve_for_what_it_does_not_ask_linux_for_and_leaves_what_deletions_need() {
+    fn a_snapshot_draws_on_the_reserve_and_leaves_deletions_theirs() {
         let promises = promises();
         let blocks = |bytes| Charge { blocks: bytes / promises.sizes().block_bytes, ..Charge::NOTHING };
         for bytes in [MEBIBYTE, 4 * MEBIBYTE, 8 * MEBIBYTE, 20 * MEBIBYTE] {
@@ -420,7 +420,7 @@ mod tests {
 
     /// What flushing them asks for by then (`Draw::Accepted`) has been left by everybody.
     #[test]
-    fn data_that_go_into_shared_leaves_find_the_room_for_the_copies_when_they_are_flushed() {
+    fn data_into_shared_leaves_find_room_for_the_copies_at_flush() {
         let mut promises = promises();
         let copies = Charge { blocks: 100, ..Charge::NOTHING };
         let data = PromisedData::written(4096, 1).with_copies(copies);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_waiting_changes_and_data_all_find_room_and_only_ordinary_changes_leave_room_for_data() {
+    fn handles_changes_and_data_find_room_that_ordinary_ones_leave() {
         let mut promises = promises();
         let handle = Charge::leaves(10);
         promises.add_handle(handle);
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_copies_no_block_again_that_a_handle_copied_and_a_promise_may_be_of_the_next_transaction() {
+    fn what_waits_copies_no_block_that_a_handle_copied_already() {
         let mut promises = promises();
         promises.sizes_mut().made = 400;
         let waiting = Charge::items(10_000, 0);
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_is_charged_for_the_extents_that_compression_cuts_it_into() {
+    fn a_long_run_is_charged_for_its_compressed_extents() {
         let run = Charge {
             items: 6,
             item_bytes: 5 * 78 + 185 + 2048,

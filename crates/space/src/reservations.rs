@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_refused_after_many_disturbed_look_ups_and_not_after_few() {
+    fn a_promise_is_refused_after_many_disturbed_look_ups() {
         for unallocated in [UNALLOCATED, SCARCE] {
             let (promised, look_ups) = ask(unallocated, 5);
             assert!(promised && look_ups > 5, "{look_ups}");

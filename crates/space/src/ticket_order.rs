@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_counts_for_threads_that_came_later_and_for_those_without_one() {
+    fn a_ticket_counts_for_later_threads_and_those_without_one() {
         let [first, second, other] = threads();
         let mut tickets = Tickets::default();
         let before = |tickets: &Tickets| [first, second, other].map(|thread| tickets.bytes_before(thread));

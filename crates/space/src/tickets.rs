@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_are_served_in_order_and_a_thread_that_waited_too_long_comes_first() {
+    fn tickets_are_served_in_order_and_long_waiters_come_first() {
         let space = neighbours(&[(BlockGroupFlags::METADATA, 0)]);
         let waits_until = |end: &mut dyn FnMut()| {
             thread::scope(|scope| {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn others_leave_the_room_of_a_ticket_but_for_what_was_accepted_before() {
+    fn others_leave_a_tickets_room_but_for_what_was_accepted() {
         let space = neighbours(&[(BlockGroupFlags::METADATA, 0)]);
         let beside = space.reservations().price_of_commit_bytes(Charge::default());
         let asks = |draw, blocks| {

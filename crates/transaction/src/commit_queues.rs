@@ -152,7 +152,7 @@ mod tests {
     /// Inode items of one leaf wait: counted they cost a path each, measured the leaf's copy and what it
     /// splits into.
     #[test]
-    fn what_was_measured_holds_for_its_transaction_and_is_no_more_than_what_was_counted() {
+    fn what_was_measured_holds_for_its_transaction() {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("measured");
         let engine = write(&new_image(&scratch, &[])).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_its_blocks_in_a_commit_counts_as_waiting_until_it_has_them() {
+    fn what_takes_blocks_in_a_commit_waits_until_it_has_them() {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("ending");
         let engine = write(&new_image(&scratch, &[])).unwrap();

@@ -34,7 +34,7 @@ mod tests {
     use super::CommittingThread;
 
     #[test]
-    fn a_thread_that_commits_is_refused_until_its_commit_ends_however_often_it_asks() {
+    fn a_committing_thread_is_refused_until_its_commit_ends() {
         let committing = CommittingThread::enter();
         assert!(committing.is_some());
         assert!(CommittingThread::enter().is_none());

@@ -106,7 +106,7 @@ fn measured_copies(engine: &Engine, tree: &OpenTree, key: Key) -> Vec<Logical> {
 }
 
 #[test]
-fn a_leaf_below_a_shared_node_is_shared_though_it_has_one_reference() {
+fn a_leaf_below_a_shared_node_is_shared_by_one_reference() {
     require!(Tool("mkfs.btrfs"));
     let scratch = Scratch::new("shared_below");
     let engine = write(&new_image(&scratch, &["-n", "4096"])).unwrap();
@@ -125,7 +125,7 @@ fn a_leaf_below_a_shared_node_is_shared_though_it_has_one_reference() {
 }
 
 #[test]
-fn a_leaf_that_its_tree_has_left_to_others_costs_its_last_user_two_changes_of_each_reference() {
+fn a_left_leaf_costs_its_last_user_two_changes_a_reference() {
     require!(Tool("mkfs.btrfs"));
     let scratch = Scratch::new("left_to_others");
     let engine = write(&new_image(&scratch, &["-n", "4096"])).unwrap();
@@ -162,7 +162,7 @@ fn a_leaf_that_its_tree_has_left_to_others_costs_its_last_user_two_changes_of_ea
 }
 
 #[test]
-fn a_leaf_that_grows_small_is_not_joined_with_one_that_others_share() {
+fn a_leaf_that_grows_small_is_not_joined_with_a_shared_one() {
     require!(Tool("mkfs.btrfs"));
     let scratch = Scratch::new("shared_sibling");
     let engine = write(&new_image(&scratch, &["-n", "4096"])).unwrap();

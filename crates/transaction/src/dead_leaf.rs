@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_tree_goes_though_no_leaf_of_it_finds_room_to_go_at_once() {
+    fn a_deleted_tree_goes_though_no_leaf_goes_at_once() {
         require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));
         let scratch = Scratch::new("dead_leaf");
         let image = new_image(&scratch, &["-n", "4096"]);

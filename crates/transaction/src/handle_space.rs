@@ -221,7 +221,7 @@ mod tests {
     use crate::opening_tests::{new_image, write};
 
     #[test]
-    fn it_counts_blocks_that_it_keeps_and_gives_back_what_it_was_promised_beyond_its_reservation() {
+    fn it_counts_blocks_that_it_keeps_and_gives_back_the_rest() {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("handle_space");
         let engine = write(&new_image(&scratch, &[])).unwrap();

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn backup_roots_name_the_top_level_subvolume_even_if_it_is_not_open() {
+    fn backup_roots_name_the_top_level_subvolume_unopened() {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("backup");
         let image = image(&scratch);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_item_that_claims_more_than_there_is_opens_for_reading_only() {
+    fn a_device_item_that_claims_too_much_opens_for_reading_only() {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("device-item");
         let image = image(&scratch);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn in_memory_a_file_system_of_any_profile_changes_and_makes_chunks() {
+    fn in_memory_a_file_system_of_any_profile_makes_chunks() {
         require!(Tool("mkfs.btrfs"));
         for profile in ["raid0", "raid1", "raid1c3", "raid10", "raid5", "raid6"] {
             let scratch = Scratch::new("in-memory");

@@ -68,7 +68,7 @@ fn said<T, E: ToString>(result: Result<T, E>) -> String {
 }
 
 #[test]
-fn a_reader_knows_a_chunk_when_it_is_needed_and_all_when_space_is_asked_for() {
+fn a_reader_loads_a_chunk_when_needed_and_all_for_space() {
     require!(Tool("mkfs.btrfs"));
     let scratch = Scratch::new("as-needed");
     let (image, data, chunk) = image(&scratch);
@@ -143,7 +143,7 @@ fn a_reader_hears_of_a_chunk_outside_its_device_where_it_is_met() {
 }
 
 #[test]
-fn a_system_chunk_that_the_tree_tells_otherwise_is_refused_at_once() {
+fn a_system_chunk_that_the_tree_contradicts_is_refused() {
     require!(Tool("mkfs.btrfs"));
     let scratch = Scratch::new("system");
     let (image, ..) = image(&scratch);

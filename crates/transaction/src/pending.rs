@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_s_hundred_files_become_one_batch_and_with_gaps_off_fifty() {
+    fn a_hundred_files_are_one_batch_and_fifty_with_gaps_off() {
         let pending = PendingItems::new(&Registry::new());
         for index in 2..102 {
             pending.put(RootId::FS_TREE, key(index), vec![0; 37], true, false);

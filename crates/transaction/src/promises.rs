@@ -442,7 +442,7 @@ mod tests {
     /// A leaf of a tree that may share blocks is promised with the data; what was counted for runs that there
     /// are not goes back.
     #[test]
-    fn data_are_promised_copies_where_trees_may_share_leaves_and_give_all_of_them_back() {
+    fn data_get_copies_of_shared_leaves_and_give_them_back() {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("data_at");
         let engine = write(&new_image(&scratch, &[])).unwrap();

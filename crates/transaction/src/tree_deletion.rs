@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_another_change_of_references_disturbs_is_charged_once() {
+    fn a_mark_that_a_reference_change_disturbs_is_charged_once() {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("mark");
         let image = scratch.path().join("image");

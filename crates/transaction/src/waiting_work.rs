@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_measurement_that_ends_late_does_not_replace_one_that_began_after_it() {
+    fn a_late_measurement_does_not_replace_one_begun_after_it() {
         let last = LastMeasurement::default();
         let measured = |number, blocks| MeasuredChanges {
             number,

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_are_needed_by_the_leases_between_their_birth_and_their_end() {
+    fn extents_are_needed_by_leases_from_birth_to_end() {
         let (registry, count) = (Registry::new(), Arc::new(Count::default()));
         let leases = Leases::new(&registry);
         let observer: Arc<dyn LeaseObserver> = Arc::clone(&count) as _;

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_read_again_while_the_tree_changes_but_not_for_ever() {
+    fn what_fails_is_read_again_a_bounded_number_of_times() {
         let root = Root::new(RootId::FS_TREE, RootPointer::default(), Generation(0));
         let tries = |changes: u32, fails: u32, error: fn() -> TreeError| {
             let mut tries = 0;

@@ -533,7 +533,7 @@ fn sweeps_leave_full_leaves_behind_them() {
 }
 
 #[test]
-fn sealed_blocks_of_the_running_generation_may_become_clean_while_a_change_is_applied() {
+fn sealed_blocks_may_become_clean_while_a_change_is_applied() {
     // The fsync log writes its blocks while the next change of it is under way.
     let mut dice = Dice(7);
     let mut world = World::new(4096, 4096);

@@ -41,7 +41,7 @@ fn a_durable_write_is_not_undone_by_an_older_cached_one() {
 }
 
 #[test]
-fn after_a_failed_flush_a_later_one_proves_nothing_about_older_writes() {
+fn after_a_failed_flush_a_later_one_proves_nothing() {
     let device = SimulatedDevice::new(1024);
     device.write_at(Physical(0), vec![1; 512]).unwrap();
     device.fail_at(Some(Operation::Flush), 0, Repeat::Once, eio());
@@ -67,7 +67,7 @@ fn operations_fail_at_their_number_once_or_from_there_on() {
 }
 
 #[test]
-fn sector_faults_strike_their_range_and_last_as_long_as_they_should() {
+fn sector_faults_strike_their_range_as_long_as_they_should() {
     let device = SimulatedDevice::new(1 << 16);
     device.write_at(Physical(0), vec![0x0f; 1 << 16]).unwrap();
     device.inject(Physical(512), 1, SectorFault::ReadError, Repeat::Once);

@@ -51,7 +51,7 @@ fn differences_are_named() {
 }
 
 #[test]
-fn a_tree_of_the_host_is_walked_with_links_targets_holes_and_attributes() {
+fn a_host_tree_is_walked_with_links_holes_and_attributes() {
     let scratch = Scratch::new("walk");
     std::fs::create_dir(scratch.join("d")).unwrap();
     std::fs::write(scratch.join("d/file"), b"abc").unwrap();

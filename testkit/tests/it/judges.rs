@@ -175,7 +175,7 @@ fn take_back_a_commit(image: &Path) {
 /// Linux makes a snapshot with the orphans of its source and deletes them in the next commit. Its own state
 /// in between is refused by the usual mode of `btrfs check`, which can't say why.
 #[test]
-fn a_snapshot_with_orphans_is_sound_although_check_finds_fault_without_naming_one() {
+fn a_snapshot_with_orphans_is_sound_though_check_finds_fault() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"));
     let scratch = Scratch::new("orphans");
     let (image, cut) = (scratch.join("image"), scratch.join("cut"));

@@ -35,7 +35,7 @@ fn every_state_after_a_cut_is_one_that_was_promised() {
 }
 
 #[test]
-fn with_discards_every_state_after_a_cut_is_one_that_was_promised_too() {
+fn with_discards_every_state_after_a_cut_was_promised() {
     require!(Tool("btrfs"));
     let mut discards = 0;
     for seed in 21..=23 {
@@ -52,7 +52,7 @@ fn with_discards_every_state_after_a_cut_is_one_that_was_promised_too() {
 }
 
 #[test]
-fn under_leases_every_state_after_a_cut_is_one_that_was_promised_too() {
+fn under_leases_every_state_after_a_cut_was_promised() {
     require!(Tool("btrfs"));
     for seed in [2, 22] {
         let mut plan = SmallPlan { leases: true, commits: 4, ..SmallPlan::of_seed(seed) };
@@ -94,7 +94,7 @@ fn with_fsyncs_every_state_after_a_cut_keeps_what_they_promised() {
 }
 
 #[test]
-fn with_direct_writes_every_state_after_a_cut_keeps_its_promise_too() {
+fn with_direct_writes_every_state_after_a_cut_was_promised() {
     require!(Tool("btrfs"), KernelBtrfs);
     for seed in 21..24 {
         let plain = SmallPlan::of_seed(seed).with_direct_writes().cut_everywhere();
@@ -201,7 +201,7 @@ fn violations_without(number: u64) -> Vec<String> {
 }
 
 #[test]
-fn the_order_checker_refuses_a_superblock_before_its_blocks_are_flushed() {
+fn a_superblock_before_its_flushed_blocks_is_refused() {
     let violations = violations_without(0);
     assert!(violations[0].contains("before the"), "{violations:?}");
     assert_eq!(violations_without(u64::MAX), [""; 0]);

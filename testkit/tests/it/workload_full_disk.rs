@@ -37,7 +37,7 @@ fn a_disk_is_filled_and_emptied_with_large_files() {
 }
 
 #[test]
-fn a_disk_whose_groups_hold_data_and_metadata_is_filled_and_emptied() {
+fn a_disk_of_mixed_groups_is_filled_and_emptied() {
     require!(Tool("btrfs"));
     for profile in ["single", "dup"] {
         let scratch = Scratch::in_memory("mixed");

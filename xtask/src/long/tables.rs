@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_joined_with_one_space_and_nothing_is_left_to_be_drawn() {
+    fn rows_are_joined_with_one_space_and_all_are_drawn() {
         let joins = [joined("", ""), joined("a", ""), joined("", "b"), joined("a", "b c")];
         assert_eq!(joins, ["", "a", "b", "a b c"]);
         for run in JOBS.iter().flat_map(|job| [job.whole(1), job.slice(1)].concat()) {

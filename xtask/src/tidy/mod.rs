@@ -10,6 +10,7 @@ mod manifests;
 mod prose;
 mod source;
 mod structure;
+mod test_names;
 mod unused;
 mod workflows;
 
@@ -27,6 +28,7 @@ pub fn run() -> Result<bool> {
     let mut findings = manifests::check(&packages);
     findings.extend(unused::check(workspace::root(), &packages, &sources)?);
     findings.extend(sources.iter().flat_map(forbidden_names::check));
+    findings.extend(sources.iter().flat_map(test_names::check));
     findings.extend(Baseline::load()?.check(&measures(&packages, &sources)?));
     findings.extend(status::check(workspace::root()));
     findings.extend(links::check(workspace::root())?);

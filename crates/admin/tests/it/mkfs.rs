@@ -198,7 +198,7 @@ fn access_time(path: &Path) -> (i64, i64) {
 }
 
 #[test]
-fn everything_in_a_directory_comes_back_with_every_node_size_profile_and_checksum() {
+fn a_directory_comes_back_with_every_node_size_and_profile() {
     require!(KernelBtrfs, Tool("btrfs"));
     let scratch = Scratch::new("rootdir");
     let source = scratch.join("source");
@@ -267,7 +267,7 @@ fn the_defaults_with_block_group_tree_are_mounted_by_the_kernel() {
 }
 
 #[test]
-fn the_same_uuid_source_and_time_give_the_same_bytes_with_any_number_of_threads() {
+fn the_same_uuid_source_and_time_give_the_same_bytes() {
     let scratch = Scratch::new("rootdir");
     let source = scratch.join("source");
     std::fs::create_dir_all(source.join("a/b")).unwrap();
@@ -310,7 +310,7 @@ fn the_same_uuid_source_and_time_give_the_same_bytes_with_any_number_of_threads(
 }
 
 #[test]
-fn subvolumes_are_made_with_their_flags_and_links_across_them_become_copies() {
+fn subvolumes_keep_their_flags_and_links_across_them_are_copies() {
     require!(KernelBtrfs, Tool("btrfs"));
     let scratch = Scratch::new("rootdir");
     let source = scratch.join("source");

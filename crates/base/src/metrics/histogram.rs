@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_histogram_is_all_zero_and_one_value_is_every_quantile() {
+    fn an_empty_histogram_is_zero_and_one_value_is_every_quantile() {
         let histogram = Histogram::default();
         assert_eq!(histogram.snapshot(), HistogramSnapshot::default());
         assert_eq!(histogram.snapshot().quantile(0.5), 0);

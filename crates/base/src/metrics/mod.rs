@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_registry_gives_the_same_metric_for_the_same_name_and_sorted_samples() {
+    fn a_registry_gives_one_metric_for_one_name_and_sorted_samples() {
         let registry = Registry::new();
         registry.counter("delayed_items.insert_batches", "Batches.", Unit::Count).add(2);
         registry.counter("delayed_items.insert_batches", "Batches.", Unit::Count).increment();

@@ -200,7 +200,7 @@ fn quotas_are_compared_as_long_as_every_subvolume_is_known() {
 }
 
 #[test]
-fn an_inode_that_begins_in_what_cannot_be_read_is_not_called_missing() {
+fn an_inode_that_begins_in_an_unread_leaf_is_not_missing() {
     let m = own();
     let root = m.block(m.root(FS));
     let leaves: Vec<Logical> = match root.level().0 {

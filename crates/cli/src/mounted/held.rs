@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_followed_from_the_mount_that_is_meant_and_stays_in_it() {
+    fn a_path_is_followed_from_the_right_mount_and_stays_in_it() {
         let mut mount = MountEntry::of_path(Path::new("/proc")).unwrap().unwrap();
         // Containers have mounts of their own in other parts of it.
         let (directory, own) =

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_of_another_user_is_asked_only_where_it_can_hold_the_image() {
+    fn another_users_mount_is_asked_only_if_it_can_hold_the_image() {
         let scratch = Scratch::new("may-hold");
         let image = scratch.join("image");
         std::fs::write(&image, b"").unwrap();

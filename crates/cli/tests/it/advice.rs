@@ -225,7 +225,7 @@ fn what_is_not_there_is_told_with_how_to_look() {
 
 /// What a copy that ended early has made is to be reached, and only whole files are counted.
 #[test]
-fn a_copy_that_ends_for_lack_of_space_leaves_directories_open_and_says_that_it_ended() {
+fn a_copy_without_room_leaves_directories_open_and_says_so() {
     let scratch = Scratch::new("advice");
     let (image, source) = (scratch.join("disk.img"), scratch.join("source"));
     run(["mkfs", "-q", "-M", "-b", "24M", text(&image)]).done();
@@ -269,7 +269,7 @@ fn a_subvolume_that_is_none_points_at_those_that_there_are() {
 }
 
 #[test]
-fn a_directory_beside_an_image_is_not_made_where_a_slash_was_forgotten() {
+fn no_directory_is_made_where_a_slash_was_forgotten() {
     let scratch = Scratch::new("advice");
     let image = image(&scratch);
     let slip = format!("{}:new", image.display());

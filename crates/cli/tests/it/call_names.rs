@@ -87,7 +87,7 @@ fn btrfs_answers_on_images_and_mounts_as_btrfs_progs_does() {
 }
 
 #[test]
-fn mkfs_btrfs_makes_what_btrfs_progs_accepts_and_takes_its_flags() {
+fn mkfs_btrfs_satisfies_btrfs_progs_and_takes_its_flags() {
     require!(Tool("btrfs"));
     let scratch = Scratch::new("call-mkfs");
     let image = scratch.join("disk.img");

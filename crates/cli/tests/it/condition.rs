@@ -81,7 +81,7 @@ fn piece(number: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_full_host_is_told_and_all_that_was_accepted_is_stored_when_it_has_space() {
+fn what_was_accepted_is_stored_when_a_full_host_has_space() {
     require!(Root, Fuse);
     let small = Small::new("condition");
     let (point, image) = (text(&small.point).to_owned(), text(&small.image).to_owned());

@@ -129,7 +129,7 @@ fn maps_and_resolved_addresses_are_those_of_the_kernel() {
 }
 
 #[test]
-fn maps_and_resolved_addresses_of_compressed_files_are_those_of_the_kernel() {
+fn maps_of_compressed_files_are_those_of_the_kernel() {
     require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("filefrag"), Tool("xfs_io"));
     compare("compress=zstd");
 }
@@ -156,7 +156,7 @@ fn paths_are_shown_below_the_target() {
 
 /// On the mount, by way of the image that it holds, and of the image afterwards.
 #[test]
-fn the_map_of_a_file_on_a_mount_is_that_of_its_image_and_shows_what_is_not_written_yet() {
+fn the_map_of_a_file_on_a_mount_shows_what_is_unwritten() {
     require!(Fuse);
     let scratch = Scratch::new("filemap-mounted");
     let (image, point) = (scratch.join("disk.img"), scratch.join("mount"));

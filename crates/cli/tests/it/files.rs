@@ -101,7 +101,7 @@ fn a_tree_comes_back_from_an_image_as_it_went_in() {
 }
 
 #[test]
-fn owners_attributes_and_devices_are_kept_as_the_kernel_shows_them() {
+fn owners_attributes_and_devices_are_as_the_kernel_shows_them() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("setfattr"));
     let scratch = Scratch::new("cp-root");
     let (image, source) = (image(&scratch), scratch.join("source"));
@@ -134,7 +134,7 @@ fn owners_attributes_and_devices_are_kept_as_the_kernel_shows_them() {
 }
 
 #[test]
-fn many_files_with_several_names_come_back_whichever_thread_copies_them() {
+fn files_with_several_names_come_back_with_any_thread() {
     let scratch = Scratch::new("files-many");
     let (image, tree, back) = (image(&scratch), scratch.join("tree"), scratch.join("back"));
     for directory in 0..12 {
@@ -323,7 +323,7 @@ fn the_content_of_a_pipe_becomes_a_file() {
 
 /// As with mv(1) and ln(1): the name is the link's, and what the link leads to stays.
 #[test]
-fn names_are_given_in_place_of_a_link_and_not_of_what_it_leads_to() {
+fn a_links_own_names_are_given_not_those_of_its_target() {
     let scratch = Scratch::new("onto-links");
     let image = image(&scratch);
     let host = scratch.join("host");

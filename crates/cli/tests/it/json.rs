@@ -155,7 +155,7 @@ fn statistics_have_one_object_for_each_metric() {
 }
 
 #[test]
-fn statistics_tell_for_each_device_what_was_bad_and_what_was_healed() {
+fn statistics_tell_what_was_bad_and_healed_on_each_device() {
     let scratch = Scratch::new("json-healing");
     let image = scratch.join("disk.img");
     make_image(&image);
@@ -181,7 +181,7 @@ fn statistics_tell_for_each_device_what_was_bad_and_what_was_healed() {
 }
 
 #[test]
-fn each_of_several_targets_that_fails_has_an_error_of_the_usual_form() {
+fn each_target_that_fails_has_an_error_of_the_usual_form() {
     let scratch = Scratch::new("json-errors");
     let image = scratch.join("disk.img");
     make_image(&image);

@@ -101,7 +101,7 @@ impl Drop for Trap {
 }
 
 #[test]
-fn a_directory_that_is_swapped_while_its_server_answers_leads_to_no_other_mount() {
+fn a_swapped_directory_leads_to_no_other_mount() {
     require!(Fuse, Root);
     for verb in [&["umount"][..], &["mount", "-o", "remount,ro"]] {
         let trap = Trap::new("led-astray");
@@ -122,7 +122,7 @@ fn a_directory_that_is_swapped_while_its_server_answers_leads_to_no_other_mount(
 }
 
 #[test]
-fn a_subvolume_is_made_and_deleted_where_it_was_named_or_nowhere() {
+fn a_subvolume_is_made_and_deleted_where_named_or_nowhere() {
     require!(Fuse, Root);
     for verb in ["create", "delete"] {
         let trap = Trap::new("led-astray-call");
@@ -143,7 +143,7 @@ fn a_subvolume_is_made_and_deleted_where_it_was_named_or_nowhere() {
 }
 
 #[test]
-fn a_server_that_is_told_to_end_unmounts_its_own_mount_wherever_that_went() {
+fn a_server_unmounts_its_own_mount_wherever_that_went() {
     require!(Fuse, Root);
     let place = Place::new("swapped-end");
     let [ours, other, moved] = ["ours", "other", "moved"].map(|name| place.scratch.join(name));

@@ -174,7 +174,7 @@ fn compression(of: &str, mut call: impl FnMut(&[&str]) -> Ended) -> Vec<String> 
 }
 
 #[test]
-fn compression_of_files_without_copy_on_write_is_refused_as_by_btrfs_progs() {
+fn compression_of_nodatacow_files_is_refused_as_by_progs() {
     require!(KernelBtrfs, Fuse, Root, Tool("btrfs"), Tool("mkfs.btrfs"));
     let place = Place::new("like-progs-property", PROPERTIES);
     let (own, copy) = (place.scratch.join("btrfs"), place.scratch.join("copy.img"));

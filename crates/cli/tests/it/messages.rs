@@ -213,7 +213,7 @@ fn a_full_host_loses_nothing() {
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_ends_with_2_and_with_1_as_btrfs() {
+fn a_senseless_command_line_ends_with_2_and_with_1_as_btrfs() {
     let scratch = Scratch::new("messages");
     run(["frobnicate"]).failed(2, &["frobnicate"]);
     run(["ls", "-o", "frob=1", "x.img:/"]).failed(2, &["unknown option \"frob\""]);
@@ -273,7 +273,7 @@ fn a_reader_that_goes_away_is_no_failure() {
 }
 
 #[test]
-fn an_image_whose_colon_was_forgotten_is_neither_replaced_nor_removed() {
+fn an_image_without_its_colon_is_neither_replaced_nor_removed() {
     let scratch = Scratch::new("messages");
     let image = image(&scratch);
     let file = scratch.join("file");
@@ -379,7 +379,7 @@ const OPTIONS: &str = "ro,rw,compress=zstd:3,compress-force=lzo,nodatacow,nodata
                        auto_unmount,subvolid=5";
 
 #[test]
-fn every_verb_that_opens_an_image_takes_options_and_refuses_unknown_ones() {
+fn every_verb_that_opens_an_image_refuses_unknown_options() {
     let scratch = Scratch::new("messages");
     let image = image(&scratch);
     let (path, root) = (image.to_str().unwrap(), target(&image, "/"));

@@ -61,7 +61,7 @@ fn called_btrfs(scratch: &Scratch, arguments: &[&str]) -> Ended {
 }
 
 #[test]
-fn what_is_not_there_is_named_in_full_and_needs_a_mount_only_where_it_does() {
+fn what_is_not_there_is_named_in_full() {
     let scratch = Scratch::new("mount-words");
     let cases: [(&[&str], &str, bool); 7] = [
         (&["filesystem", "show"], "filesystem show", false),
@@ -252,7 +252,7 @@ fn what_a_mount_hides_is_said_in_one_line() {
 }
 
 #[test]
-fn a_mount_in_the_foreground_says_what_is_mounted_where_and_how_it_ends() {
+fn a_foreground_mount_says_what_is_mounted_and_how_it_ends() {
     require!(Fuse);
     let place = Place::new("mount-words");
     let (image, point) = (place.image.display(), place.point.display());

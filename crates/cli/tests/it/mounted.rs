@@ -241,7 +241,7 @@ fn space_and_statistics_are_told_of_a_mount_as_of_an_image() {
 }
 
 #[test]
-fn readers_of_a_mounted_image_go_through_the_mount_and_writers_are_refused_by_name() {
+fn readers_go_through_the_mount_and_writers_are_refused() {
     require!(Fuse, Tool("btrfs"), Tool("pgrep"));
     let mut mount = Mount::new("mounted-held");
     let image = mount.image.to_str().unwrap().to_owned();
@@ -325,7 +325,7 @@ fn a_live_mount_is_checked_and_dumped_while_it_is_written() {
 }
 
 #[test]
-fn what_a_mount_does_not_show_is_read_as_it_was_at_the_last_commit() {
+fn what_a_mount_does_not_show_is_read_as_last_committed() {
     require!(Fuse, Tool("btrfs"));
     let mut mount = Mount::new("mounted-hidden");
     let image = mount.image.to_str().unwrap().to_owned();
@@ -466,7 +466,7 @@ fn read_until(output: &mut impl std::io::Read, text: &str) -> String {
 }
 
 #[test]
-fn what_takes_longer_than_a_second_shows_that_on_a_terminal_alone() {
+fn what_takes_longer_than_a_second_shows_on_a_terminal() {
     require!(Fuse, Tool("script"));
     let mut mount = Mount::new("mounted-progress");
     run(["subvolume", "create", &mount.at("old")]).done();

@@ -200,7 +200,7 @@ fn remove_references_back(mutator: &Mutator) {
 }
 
 #[test]
-fn a_subvolume_without_a_reference_back_lies_where_the_lowest_parent_says() {
+fn a_subvolume_without_a_back_reference_takes_the_lowest_parent() {
     let mutator = Mutator::new(&nested());
     remove_references_back(&mutator);
     // By its number the inner one may lie in itself as well; the outer one comes first.
@@ -470,7 +470,7 @@ fn an_owner_that_is_no_id_leaves_no_set_id_bits() {
 
 /// As root of a user namespace, chown(2) says EINVAL of an id that the namespace maps to nothing.
 #[test]
-fn an_owner_that_the_user_namespace_does_not_map_leaves_no_set_id_bits() {
+fn an_unmapped_owner_leaves_no_set_id_bits() {
     require!(Root, Tool("unshare"));
     let scratch = Scratch::new("unmapped-owner");
     let (source, path, copy) = (scratch.join("source"), scratch.join("image"), scratch.join("copy"));

@@ -72,7 +72,7 @@ fn a_mount_that_became_read_only_takes_no_change_by_the_socket() {
 }
 
 #[test]
-fn a_mount_that_was_made_read_only_takes_no_change_by_the_socket() {
+fn a_mount_made_read_only_takes_no_change_by_the_socket() {
     require!(Fuse, Root);
     let place = prepared("made-read-only");
     place.unmount().done();
@@ -103,7 +103,7 @@ impl Drop for Bound {
 }
 
 #[test]
-fn a_read_only_place_of_a_writable_mount_takes_no_change_by_the_socket() {
+fn a_read_only_place_takes_no_change_by_the_socket() {
     require!(Fuse, Root);
     let place = prepared("read-only-place");
     let bound = Bound::new(&place);

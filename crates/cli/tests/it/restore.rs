@@ -268,7 +268,7 @@ fn sector_of(device: &MemoryDevice, sector: &[u8]) -> Physical {
 }
 
 #[test]
-fn a_file_that_is_read_in_part_gets_another_name_and_its_ranges_are_told() {
+fn a_partly_read_file_gets_another_name_and_tells_its_ranges() {
     let image = sound();
     let expected = content(2);
     image.write_at(sector_of(&image, &expected[8192..12288]), vec![0; 4096]).unwrap();
@@ -381,7 +381,7 @@ fn no_name_leads_out_of_the_directory() {
 }
 
 #[test]
-fn a_file_keeps_its_capabilities_though_its_owner_is_given_to_it() {
+fn a_file_keeps_its_capabilities_beside_its_new_owner() {
     require!(Root);
     let device = Arc::new(Recipe { device_bytes: 128 << 20, ..Recipe::default() }.in_memory());
     let files = files_of(&device);
@@ -524,7 +524,7 @@ fn a_directory_is_entered_once_however_many_names_lead_to_it() {
 
 /// Each tree block is sound, and two directory entries are not what they should be.
 #[test]
-fn files_that_no_name_leads_to_are_restored_though_nothing_is_damaged() {
+fn nameless_files_are_restored_though_nothing_is_damaged() {
     let device = Arc::new(Recipe { device_bytes: 128 << 20, ..Recipe::default() }.in_memory());
     let files = files_of(&device);
     let names = ["one", "two", "six"];

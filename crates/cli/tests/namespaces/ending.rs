@@ -103,7 +103,7 @@ impl Namespace {
 }
 
 #[test]
-fn the_mount_goes_on_in_another_namespace_whose_process_is_named() {
+fn a_mount_alive_in_another_namespace_names_its_process() {
     let _alone = alone();
     require!(Fuse, Root, Tool("btrfs"), Tool("pgrep"), Tool("unshare"));
     let _alone = PLACES.lock();
@@ -154,7 +154,7 @@ fn a_mount_inside_of_the_mount_is_named() {
 }
 
 #[test]
-fn a_server_that_cannot_be_asked_is_waited_for_until_it_lets_go_of_the_image() {
+fn a_server_that_cannot_be_asked_is_waited_for() {
     let _alone = alone();
     require!(Fuse, Root, Tool("btrfs"), Tool("pgrep"));
     let place = Place::new("unheard");
@@ -213,7 +213,7 @@ fn a_mount_that_cannot_be_served_is_not_reported() {
 }
 
 #[test]
-fn a_signal_that_comes_as_soon_as_the_mount_is_there_unmounts_it() {
+fn a_signal_as_soon_as_the_mount_is_there_unmounts_it() {
     let _alone = alone();
     require!(Fuse);
     let place = Place::new("early-signal");

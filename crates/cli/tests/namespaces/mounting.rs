@@ -47,7 +47,7 @@ fn foreground(place: &Place) -> Child {
 }
 
 #[test]
-fn a_mount_in_the_foreground_ends_with_the_signal_or_the_unmounting() {
+fn a_foreground_mount_ends_with_signal_or_unmounting() {
     let _alone = alone();
     require!(Fuse, Tool("btrfs"));
     for signal in [Some(Signal::TERM), Some(Signal::INT), Some(Signal::HUP), None] {
@@ -72,7 +72,7 @@ fn a_mount_in_the_foreground_ends_with_the_signal_or_the_unmounting() {
 }
 
 #[test]
-fn a_signal_takes_a_busy_mount_out_of_the_tree_and_serves_its_users_to_the_end() {
+fn a_signal_detaches_a_busy_mount_and_serves_it_to_the_end() {
     let _alone = alone();
     require!(Fuse, Tool("btrfs"), Tool("pgrep"));
     let place = Place::new("signal-busy");
@@ -90,7 +90,7 @@ fn a_signal_takes_a_busy_mount_out_of_the_tree_and_serves_its_users_to_the_end()
 }
 
 #[test]
-fn what_was_fsynced_survives_a_killed_server_and_the_dead_mount_can_be_taken_away() {
+fn fsynced_data_survive_a_killed_server_and_its_dead_mount() {
     let _alone = alone();
     require!(Fuse, Tool("btrfs"), Tool("pgrep"));
     let place = Place::new("killed");
@@ -202,7 +202,7 @@ fn what_is_no_mount_point_is_not_unmounted() {
 }
 
 #[test]
-fn a_full_file_system_is_unmounted_with_what_was_reported_durable() {
+fn a_full_file_system_is_unmounted_with_all_that_is_durable() {
     let _alone = alone();
     require!(Fuse, Tool("btrfs"));
     for options in ["dirty=8m", "writeback=off,compress=zstd"] {
@@ -238,7 +238,7 @@ fn a_full_file_system_is_unmounted_with_what_was_reported_durable() {
 }
 
 #[test]
-fn an_image_that_is_cut_or_removed_under_a_mount_is_told_by_fsync_and_unmounting() {
+fn fsync_and_umount_tell_of_an_image_cut_or_removed() {
     let _alone = alone();
     require!(Fuse, Tool("sync"));
     for (removes, words) in [(false, "was cut to"), (true, "was removed")] {
@@ -389,7 +389,7 @@ umount {point}
 }
 
 #[test]
-fn a_mount_that_was_made_read_only_is_durable_and_reading_changes_nothing() {
+fn a_mount_made_read_only_is_durable_and_reading_keeps_it() {
     let _alone = alone();
     require!(Fuse, Root, Tool("btrfs"));
     let place = Place::new("remount");

@@ -132,7 +132,7 @@ fn in_time(seconds: u32, arguments: &[&str]) -> common::Ended {
 /// Case R6: verbs look for the mount that holds an image which is in use; one of another user's is none of
 /// its.
 #[test]
-fn a_silent_server_of_a_stranger_keeps_no_verb_on_another_image_waiting() {
+fn a_strangers_silent_server_delays_no_verb_on_another_image() {
     let _alone = alone();
     require!(Fuse, Root, Tool("timeout"));
     let place = Place::new("silent-server");
@@ -158,7 +158,7 @@ fn a_silent_server_of_a_stranger_keeps_no_verb_on_another_image_waiting() {
 
 /// Case R6: where the stranger could hold the image the server is asked, but not for ever.
 #[test]
-fn a_silent_server_of_the_images_owner_is_waited_for_only_so_long() {
+fn the_image_owners_silent_server_is_waited_for_briefly() {
     let _alone = alone();
     require!(Fuse, Root, Tool("timeout"));
     let place = Place::new("silent-owner");
@@ -208,7 +208,7 @@ fn a_mount_of_another_user_says_whose_it_is() {
 }
 
 #[test]
-fn a_server_whose_socket_is_not_seen_is_told_from_a_socket_that_is_not_safe() {
+fn an_unseen_socket_is_told_from_an_unsafe_one() {
     let _alone = alone();
     require!(Fuse, Root, Tool("unshare"));
     let said = said_in_namespace(

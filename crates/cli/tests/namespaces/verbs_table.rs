@@ -165,7 +165,7 @@ fn no_verb_is_without_a_row() {
 }
 
 #[test]
-fn who_may_write_a_directory_removes_files_from_it_that_only_others_may_read() {
+fn a_writer_of_a_directory_removes_files_it_may_not_read() {
     let _alone = alone();
     require!(Fuse, Root, Tool("setpriv"));
     let place = Place::new("unreadable");

@@ -50,7 +50,7 @@ fn every_kind_level_and_size_comes_back() {
 }
 
 #[test]
-fn the_rest_of_a_larger_output_is_zero_and_a_smaller_one_gets_the_head() {
+fn a_larger_output_ends_in_zeros_and_a_smaller_gets_the_head() {
     for kind in Compression::ALL {
         for input in samples(10_000) {
             let stream = compressed(kind, kind.default_level(), &input);
@@ -67,7 +67,7 @@ fn the_rest_of_a_larger_output_is_zero_and_a_smaller_one_gets_the_head() {
 }
 
 #[test]
-fn a_limit_is_kept_to_the_byte_and_what_does_not_fit_leaves_the_output_alone() {
+fn a_limit_holds_to_the_byte_and_excess_leaves_output_alone() {
     for kind in Compression::ALL {
         for input in samples(20_000) {
             let exact = compressed(kind, kind.default_level(), &input);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_with_larger_windows_are_refused_although_the_library_would_take_them() {
+    fn frames_with_larger_windows_are_refused_before_the_library() {
         let input = vec![7; 300 << 10];
         let frame = zstd::bulk::compress(&input, 3).unwrap();
         let mut output = vec![0; 300 << 10];

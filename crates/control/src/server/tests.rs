@@ -100,7 +100,7 @@ fn assert_refused(result: Result<Answer, ClientError>, words: &str) {
 
 /// Case R4.
 #[test]
-fn idle_connections_of_others_lock_out_neither_the_owner_nor_root() {
+fn idle_connections_of_others_lock_out_nobody() {
     require!(Root);
     let rig = rig(OWNER, Patience::default());
     let idle = rig.streams_of(STRANGER, 100);
@@ -249,7 +249,7 @@ fn a_place_of_another_user_is_passed_over() {
 
 /// A name has no mode, and everybody can read it in /proc/net/unix.
 #[test]
-fn a_name_that_the_mount_tells_is_for_others_only_where_the_mount_is() {
+fn a_name_that_the_mount_tells_is_valid_where_the_mount_is() {
     require!(Root);
     let scratch = Scratch::new("told-names");
     for (for_everybody, user, expected) in

@@ -73,7 +73,7 @@ fn mount_of(owner: u32) -> MountEntry {
 }
 
 #[test]
-fn requests_are_answered_in_order_with_the_peer_as_the_kernel_knows_it() {
+fn requests_are_answered_in_order_with_the_kernels_peer() {
     let rig = rig();
     let mut client = rig.client();
     assert_eq!(client.request(&Request::FilesystemSync).unwrap(), Answer::Synced { generation: 17 });
@@ -100,7 +100,7 @@ fn a_server_that_ends_leaves_the_socket_of_the_next_mount_alone() {
 }
 
 #[test]
-fn an_unknown_verb_leaves_the_conversation_going_and_another_schema_ends_it() {
+fn an_unknown_verb_goes_on_and_another_schema_ends_the_talk() {
     let rig = rig();
     let mut stream = rig.stream();
     let mut ask = |body: &str| {
@@ -161,7 +161,7 @@ fn one_who_unmounts_hears_how_it_ended() {
 }
 
 #[test]
-fn the_socket_belongs_to_the_owner_alone_and_goes_with_the_server() {
+fn the_socket_is_the_owners_alone_and_goes_with_the_server() {
     use std::os::unix::fs::PermissionsExt;
     let rig = rig();
     let path = rig.location.path();
@@ -181,7 +181,7 @@ fn a_path_on_no_mount_of_ours_is_told_apart() {
 /// The device number of a mount that has ended is given to the next one, whose server puts its socket in the
 /// same place.
 #[test]
-fn one_who_unmounts_hears_how_it_ended_though_another_server_took_the_place() {
+fn an_unmounter_hears_its_end_though_another_server_came() {
     let mut rig = rig();
     let mut stream = rig.stream();
     let body = br#"{"schema":"vlinder.control/1","request":{"verb":"unmount"}}"#;

@@ -170,7 +170,7 @@ fn each_request_is_for_whom_linux_allows_it() {
 
 /// Case R5: what the kernel shows read-only changes through the socket no more than by a system call.
 #[test]
-fn a_request_that_changes_something_is_refused_on_a_read_only_mount() {
+fn a_changing_request_is_refused_on_a_read_only_mount() {
     let rig = Rig::new("");
     let set = |path: &str, name: &str, value: &str| Request::PropertySet {
         path: path.into(),
@@ -224,7 +224,7 @@ fn a_request_that_changes_something_is_refused_on_a_read_only_mount() {
 }
 
 #[test]
-fn unmounting_does_not_succeed_over_what_the_kernel_could_not_hand_over() {
+fn unmounting_fails_over_what_the_kernel_could_not_hand_over() {
     let rig = Rig::new("");
     *rig.kernel.failure.lock() = Some(Errno::NOSPC);
     let unmount = || rig.executor.execute(&peer(0), Request::Unmount, &mut Conversation::default());
@@ -283,7 +283,7 @@ fn values_of_properties_are_bytes() {
 }
 
 #[test]
-fn a_lease_lives_as_long_as_the_conversation_and_its_end_is_told() {
+fn a_lease_lives_as_long_as_the_conversation() {
     let rig = Rig::new("");
     let mut conversation = Conversation::default();
     let mut ask = |request| rig.executor.execute(&peer(MOUNTER), request, &mut conversation);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_that_need_no_device_are_answered_when_they_are_asked_for() {
+    fn reads_that_need_no_device_are_answered_at_once() {
         let host = in_memory();
         assert!(host.lies_in_memory);
         host.run(write(8192, 7)).result.unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_any_host_give_what_was_written_whatever_its_cache_has() {
+    fn reads_of_any_host_give_what_was_written() {
         let host = on_the_host();
         host.run(write(8192, 7)).result.unwrap();
         rustix::fs::fdatasync(&host.descriptor).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_at_a_time_writes_to_a_regular_file_and_reads_do_not_wait_for_it() {
+    fn one_thread_at_a_time_writes_to_a_file_and_reads_go_on() {
         let host = in_memory();
         let requests = vec![write(0, 1), write(8192, 2), read(65_536, 1)];
         let (ticket, completer) = Ticket::pending(&host.name, &requests);

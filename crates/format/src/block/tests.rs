@@ -70,7 +70,7 @@ fn a_leaf_behaves_as_a_sorted_map() {
 }
 
 #[test]
-fn items_inserted_between_others_at_once_are_those_inserted_one_by_one() {
+fn items_inserted_at_once_are_those_inserted_one_by_one() {
     let mut state = 77u64;
     let mut next = move |below: u64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -225,7 +225,7 @@ fn what_changes_nothing_leaves_the_bytes() {
 }
 
 #[test]
-fn a_block_has_the_size_of_a_node_and_room_for_more_than_its_header() {
+fn a_block_has_the_size_of_a_node_and_more_than_its_header() {
     let parse = |bytes: usize, node_size: u32| {
         let rules = BlockRules { node_size, ..RULES };
         Block::parse(vec![0; bytes].into_boxed_slice(), &rules).map(drop)

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_preallocated_space_bit_by_bit_ends_with_one_item_and_one_reference() {
+    fn filling_preallocated_space_in_bits_ends_with_one_item() {
         let mut items = vec![preallocated(4, 8, 1 << 20)];
         let mut count = 1;
         for sector in [6, 4, 5, 11, 7, 10, 8, 9] {

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_time_moves_with_late_bytes_and_a_new_one_waits_for_the_cache() {
+    fn an_old_time_moves_with_late_bytes_and_a_new_one_waits() {
         let late = |modified, came, now| {
             let mut state =
                 InodeState::new(InodeItem { modification_time: at(modified), ..InodeItem::default() });

@@ -48,7 +48,7 @@ fn size_on_disk(image: &Path, scratch: &Scratch) -> Option<u64> {
 }
 
 #[test]
-fn data_older_than_the_interval_are_committed_when_the_clock_says_so_and_not_before() {
+fn data_older_than_the_interval_are_committed_by_the_clock() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("background-clock");
     let image = image(&scratch, 256, &[]);
@@ -160,7 +160,7 @@ fn spoil(image: &Path, owner: u64) {
 }
 
 #[test]
-fn a_deleted_subvolume_that_cannot_be_freed_keeps_no_commit_away() {
+fn a_deleted_subvolume_that_stays_keeps_no_commit_away() {
     require!(Tool("mkfs.btrfs"));
     let scratch = Scratch::new("background-dead");
     let image = image(&scratch, 256, &["-m", "single"]);
@@ -199,7 +199,7 @@ fn a_deleted_subvolume_that_cannot_be_freed_keeps_no_commit_away() {
 }
 
 #[test]
-fn much_data_is_written_out_before_a_writer_has_to_wait_and_without_a_commit() {
+fn much_data_is_written_before_a_writer_waits_or_commits() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("background-crowd");
     let image = image(&scratch, 256, &[]);
@@ -218,7 +218,7 @@ fn much_data_is_written_out_before_a_writer_has_to_wait_and_without_a_commit() {
 
 /// Both happen by the clock alone; which comes first is not seen from here.
 #[test]
-fn what_is_left_alone_is_committed_and_a_deleted_subvolume_beside_it_is_freed() {
+fn idle_changes_are_committed_and_a_dead_subvolume_is_freed() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("background-deletion");
     let image = image(&scratch, 256, &["-n", "4096"]);

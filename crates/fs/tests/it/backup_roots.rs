@@ -44,7 +44,7 @@ fn destroy(bytes: &mut [u8], logical: u64) -> usize {
 }
 
 #[test]
-fn the_state_before_the_last_is_shown_where_the_last_is_destroyed() {
+fn the_state_before_the_last_is_shown_where_that_is_destroyed() {
     let scratch = Scratch::new("backup-roots");
     let image = image(&scratch, &["first", "second", "third"]);
     let mut bytes = std::fs::read(&image).unwrap();
@@ -59,7 +59,7 @@ fn the_state_before_the_last_is_shown_where_the_last_is_destroyed() {
 }
 
 #[test]
-fn a_sound_image_is_shown_as_it_is_and_one_without_any_state_is_refused() {
+fn an_image_without_any_state_is_refused_and_a_sound_one_shown() {
     let scratch = Scratch::new("backup-roots");
     let image = image(&scratch, &["first", "second"]);
     let shown = files(&image, "ro,rescue=usebackuproot").unwrap();

@@ -113,7 +113,7 @@ fn privileges_go_and_times_move_with_every_kind_of_change() {
 /// As `setattr_should_drop_sgid` (fs/attr.c) has it: where the group can't execute the file, its members keep
 /// the bit.
 #[test]
-fn set_group_id_without_execution_stays_for_members_of_the_group_alone() {
+fn set_group_id_without_execution_stays_for_members_alone() {
     require!(Tool("mkfs.btrfs"));
     let scratch = Scratch::new("set-group-id");
     let filesystem = open(&image(&scratch, 256, &[]));

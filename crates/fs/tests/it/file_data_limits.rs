@@ -54,7 +54,7 @@ fn read_all(filesystem: &Filesystem, inode: &Arc<Inode>) -> Vec<u8> {
 }
 
 #[test]
-fn a_full_file_system_refuses_the_write_and_keeps_all_that_it_accepted() {
+fn a_full_file_system_refuses_a_write_and_keeps_the_accepted() {
     require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("full");
     let image = make_image(&scratch, 300 << 20);
@@ -139,7 +139,7 @@ fn preallocated_space_can_be_written_when_nothing_else_is_left() {
 }
 
 #[test]
-fn data_that_a_device_refused_stay_until_a_later_flush_stores_them() {
+fn data_that_a_device_refused_stay_until_a_flush_stores_them() {
     require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("fault");
     let image = make_image(&scratch, 256 << 20);
@@ -224,7 +224,7 @@ fn many_threads_write_read_and_flush_at_once() {
 
 /// A walk over data and holes visits a bounded number of state records a seek, however large the file is.
 #[test]
-fn seeking_through_unflushed_data_visits_a_constant_number_of_states() {
+fn seeking_through_unflushed_data_visits_few_states() {
     require!(Tool("mkfs.btrfs"));
     let scratch = Scratch::new("seek");
     let image = make_image(&scratch, 1 << 30);

@@ -30,7 +30,7 @@ fn data_bytes_in_use(files: &Files) -> u64 {
 }
 
 #[test]
-fn what_was_on_its_way_behind_a_batch_that_failed_is_flushed_again_and_no_space_is_lost() {
+fn a_run_behind_a_failed_batch_is_flushed_again() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("flush-steps");
     let image = image(&scratch, IMAGE_BYTES >> 20, &[]);

@@ -139,7 +139,7 @@ const QUOTA_LINES: &[&str] =
     &["BTRFS info (device DEVICE): qgroup scan *", "BTRFS info (device DEVICE): quota *"];
 
 #[test]
-fn quotas_are_said_to_be_out_of_date_and_a_rescan_of_linux_puts_them_right() {
+fn quotas_are_outdated_until_a_rescan_of_linux() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("setfattr"));
     let scratch = Scratch::in_memory("quotas");
     let script = format!(
@@ -253,7 +253,7 @@ fn balance_cuts(scratch: &Scratch) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn an_interrupted_balance_is_read_at_once_and_written_to_only_between_chunks() {
+fn an_interrupted_balance_is_written_to_only_between_chunks() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("setfattr"));
     let scratch = Scratch::in_memory("balance");
     let (between, moving) = balance_cuts(&scratch);

@@ -319,7 +319,7 @@ fn a_cut_at_every_write_of_an_fsync_leaves_what_was_promised() {
 }
 
 #[test]
-fn every_flush_of_an_fsync_and_the_durable_superblock_are_needed() {
+fn every_flush_of_an_fsync_and_its_superblock_are_needed() {
     let (before, after) = SMALL_WORK[0];
     let stage = recorded(before, after);
     let recording = stage.device.recording();
@@ -438,7 +438,7 @@ fn on_a_full_disk_what_was_fsynced_is_there() {
 /// Of the last commit are its attributes; that a name is all that it lacks is no reason to log it without the
 /// rest.
 #[test]
-fn a_committed_temporary_file_is_as_it_was_fsynced_when_it_gets_a_name() {
+fn a_committed_temporary_file_gets_its_name_as_fsynced() {
     require!(KernelBtrfs, Tool("btrfs"));
     let mut stage = Stage::open(&base(&recipe(Format::Plain, ""), ""), "");
     stage.run("tmpfile . held; write held 0 8192 1; setfattr held user.a 1; sync").unwrap();
@@ -455,7 +455,7 @@ fn a_committed_temporary_file_is_as_it_was_fsynced_when_it_gets_a_name() {
 
 /// With the data of the fsync that it had without a name, and no later ones.
 #[test]
-fn a_new_temporary_file_is_as_it_was_fsynced_when_it_gets_a_name() {
+fn a_new_temporary_file_gets_its_name_as_fsynced() {
     require!(KernelBtrfs, Tool("btrfs"));
     let mut stage = Stage::open(&base(&recipe(Format::Plain, ""), "mkdir A"), "");
     stage.run("tmpfile . held; write held 0 8192 1; setfattr held user.a 1; chmod held 640").unwrap();
@@ -520,7 +520,7 @@ fn full_commits_are_counted_by_their_reason() {
 }
 
 #[test]
-fn many_fsyncs_between_commits_take_no_chunk_that_data_could_have_had() {
+fn many_fsyncs_take_no_chunk_that_data_could_have_had() {
     let image = base(&Recipe { device_bytes: 512 << 20, ..Recipe::default() }, "");
     let stage = Stage::open(&image, "commit=300");
     let filesystem = &stage.filesystem;

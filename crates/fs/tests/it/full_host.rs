@@ -126,7 +126,7 @@ fn a_writer_goes_on_by_itself_when_the_host_has_space_again() {
 
 /// What one time of a full host has learned about when to try it says nothing of the next, however it ended.
 #[test]
-fn the_next_full_host_is_tried_at_once_after_a_sync_that_ended_the_last_one() {
+fn a_full_host_is_tried_at_once_after_a_sync_that_ended() {
     require!(Tool("mkfs.btrfs"));
     let scratch = Scratch::new("full-host-again");
     let empty = std::fs::read(image(&scratch, 128, &[])).unwrap();
@@ -197,7 +197,7 @@ fn a_failure_of_another_kind_is_not_told_as_a_full_host() {
 }
 
 #[test]
-fn a_failure_that_passes_is_told_as_what_it_is_though_the_host_may_be_full_still() {
+fn a_failure_that_passes_is_told_as_what_it_is() {
     require!(Tool("mkfs.btrfs"));
     let scratch = Scratch::new("full-host-fails-once");
     let empty = std::fs::read(image(&scratch, 128, &[])).unwrap();

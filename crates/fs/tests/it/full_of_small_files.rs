@@ -76,7 +76,7 @@ fn small_files_that_were_accepted_are_stored_and_all_can_go() {
 
 /// A user who deletes a snapshot to make room, and goes on at once, finds the room.
 #[test]
-fn the_room_of_a_subvolume_that_was_just_deleted_is_there_for_the_next_change() {
+fn the_room_of_a_deleted_subvolume_is_there_at_once() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::in_memory("deleted-subvolume");
     let image = scratch.join("image");

@@ -18,7 +18,7 @@ fn judge(name: &str, image: &Path, expected: &str) {
 }
 
 #[test]
-fn the_projects_own_golden_images_are_whole_and_walk_as_the_kernel_walked_them() {
+fn our_golden_images_walk_as_the_kernel_walked_them() {
     let names = golden::names().unwrap();
     assert!(names.len() >= 10, "{names:?}");
     let manifest = std::fs::read_to_string(golden::directory().join("manifest.txt")).unwrap();

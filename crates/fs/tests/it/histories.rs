@@ -105,7 +105,7 @@ fn commits(count: u64, word: &str) -> String {
 }
 
 #[test]
-fn a_member_that_was_away_for_one_commit_or_ten_is_used_only_where_no_other_copy_is_good() {
+fn a_stale_member_is_used_only_where_no_other_copy_is_good() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("chattr"));
     for (left, missed) in [(0, 1), (1, 1), (0, 2), (1, 10)] {
         let scratch = Scratch::new("histories");
@@ -227,7 +227,7 @@ fn cut_with_log(scratch: &Scratch, image: &Path, name: &str) -> PathBuf {
 }
 
 #[test]
-fn of_equal_members_the_one_with_a_log_is_newer_and_two_logs_are_two_histories() {
+fn two_logs_of_equal_members_are_two_histories() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("chattr"));
     let scratch = Scratch::new("histories");
     let images = mirrors(&scratch);
@@ -292,7 +292,7 @@ fn tell_another_time(image: &Path) -> bool {
 
 /// Two histories that begin alike can allocate alike, and then their superblocks do not tell them apart.
 #[test]
-fn histories_that_allocated_the_same_are_told_apart_by_what_they_wrote() {
+fn histories_of_equal_allocation_are_told_apart_by_content() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("chattr"));
     let cases = [
         ("raid1", 2, 1),

@@ -273,7 +273,7 @@ fn quotas_are_out_of_date(image: &Path) -> bool {
 
 /// Linux counts as it replays. vlinder says that the counts are out of date, and a rescan makes them exact.
 #[test]
-fn beside_quotas_a_log_is_replayed_and_a_rescan_of_linux_puts_the_counts_right() {
+fn a_log_is_replayed_beside_quotas_and_linux_rescans_them() {
     require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("xfs_io"));
     let before = "btrfs quota enable .; btrfs -q subvolume create sub; write sub/f 0 300k; write a 0 100k
         btrfs qgroup limit 40M sub; sync -f .; btrfs quota rescan -w . > /dev/null; sync -f .";

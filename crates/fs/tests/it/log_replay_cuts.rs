@@ -162,7 +162,7 @@ fn a_cut_during_a_replay_leaves_the_log_or_all_that_it_says() {
 }
 
 #[test]
-fn a_cut_during_the_replay_of_a_log_of_linux_leaves_the_log_or_all_that_it_says() {
+fn a_cut_replay_of_linuxs_log_leaves_the_log_or_all_of_it() {
     require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("xfs_io"));
     let scratch = Scratch::in_memory("replay-cuts");
     let before = "mkdir d; for i in $(seq 40); do echo $i > d/$i; done; write a 0 100k; btrfs -q subvolume create sub; write sub/f 0 50k";

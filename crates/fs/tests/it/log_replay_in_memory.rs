@@ -165,7 +165,7 @@ fn shell(directory: &Path, script: &str) {
 
 /// What is fsynced while blocks are being moved shares blocks with the trees that move them.
 #[test]
-fn a_log_beside_a_balance_that_was_cut_while_it_moved_a_chunk_is_replayed_in_memory() {
+fn a_log_beside_a_cut_balance_is_replayed_in_memory() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("xfs_io"));
     let scratch = Scratch::in_memory("log-balance");
     // A reflinked copy of the loop device's file is what a power cut at that moment would leave.

@@ -100,7 +100,7 @@ fn overwrite(options: &str) -> Vec<GroupItems> {
 }
 
 #[test]
-fn a_commit_writes_exactly_the_items_of_groups_whose_use_changed() {
+fn a_commit_writes_exactly_the_items_of_changed_groups() {
     require!(Tool("btrfs"), Tool("mkfs.btrfs"));
     let on = overwrite("");
     assert!(on.iter().all(|commit| commit.updated == commit.changed), "{on:?}");
@@ -112,8 +112,7 @@ fn a_commit_writes_exactly_the_items_of_groups_whose_use_changed() {
 }
 
 #[test]
-fn with_the_mechanism_off_a_commit_writes_the_items_of_all_groups_that_were_touched_each_time_it_touches_them()
- {
+fn without_the_mechanism_touched_groups_items_are_written() {
     require!(Tool("btrfs"), Tool("mkfs.btrfs"));
     let off = overwrite("disable=block_group_skip");
     assert!(off.iter().all(|commit| commit.updated == commit.changed), "{off:?}");
@@ -143,7 +142,7 @@ fn batches(options: &str, count: u64) -> (u64, u64) {
 }
 
 #[test]
-fn a_hundred_files_every_other_one_removed_take_two_batches_and_fifty_with_the_mechanism_off() {
+fn a_hundred_files_every_other_removed_take_two_batches() {
     require!(Tool("btrfs"), Tool("mkfs.btrfs"));
     let (on, cancelled) = batches("", 100);
     assert!(on <= 2, "{on} batches");
@@ -179,7 +178,7 @@ fn descents(options: &str, sectors: u64) -> f64 {
 }
 
 #[test]
-fn a_sparse_file_is_read_with_a_descent_for_each_leaf_and_five_for_each_extent_with_the_mechanism_off() {
+fn a_sparse_file_is_read_with_a_descent_for_each_leaf() {
     let (few, many, off) = (descents("", 2000), descents("", 16_000), descents("disable=seek_cache", 2000));
     println!(
         "descents for each extent: {few:.3} of 2,000, {many:.3} of 16,000, {off:.3} with the mechanism off"
@@ -189,7 +188,7 @@ fn a_sparse_file_is_read_with_a_descent_for_each_leaf_and_five_for_each_extent_w
 }
 
 #[test]
-fn a_flush_of_scattered_writes_looks_a_leaf_up_once_for_all_of_its_items() {
+fn a_flush_of_scattered_writes_looks_a_leaf_up_once() {
     const SECTORS: u64 = 4_000;
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("scattered");
@@ -216,7 +215,7 @@ fn a_flush_of_scattered_writes_looks_a_leaf_up_once_for_all_of_its_items() {
 }
 
 #[test]
-fn what_was_read_ahead_or_is_on_its_way_is_forgotten_when_the_file_changes() {
+fn what_was_read_ahead_is_forgotten_when_the_file_changes() {
     const STEP: u64 = 4096;
     const BYTES: u64 = 8 << 20;
     let scratch = Scratch::new("ahead");
@@ -246,7 +245,7 @@ fn what_was_read_ahead_or_is_on_its_way_is_forgotten_when_the_file_changes() {
 }
 
 #[test]
-fn a_file_without_holes_becomes_one_extent_however_it_was_written() {
+fn a_file_without_holes_becomes_one_extent() {
     require!(Tool("btrfs"));
     const BYTES: u64 = 32 << 20;
     let scratch = Scratch::new("extents");

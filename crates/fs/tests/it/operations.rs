@@ -466,7 +466,7 @@ fn own_by(user: u32) -> SetAttributes {
 }
 
 #[test]
-fn files_without_names_live_while_they_are_open_and_die_after_a_crash() {
+fn nameless_files_live_while_open_and_die_after_a_crash() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("orphans");
     let image = image(&scratch, 256, &[]);

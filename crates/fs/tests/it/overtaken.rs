@@ -87,7 +87,7 @@ impl Device for Crossing {
 /// With the file of the old tree gone, nothing but the snapshot refers to the space, which holds no bytes of
 /// a file: checksums of it would be those of nothing.
 #[test]
-fn bytes_on_their_way_into_space_that_a_snapshot_comes_to_share_go_elsewhere() {
+fn bytes_on_their_way_into_newly_shared_space_go_elsewhere() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("overtaken");
     let image = image(&scratch, IMAGE_BYTES >> 20, &[]);

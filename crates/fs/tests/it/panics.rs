@@ -161,7 +161,7 @@ fn run(image: &MemoryDevice, at: i64) -> (Story, i64) {
 }
 
 #[test]
-fn a_panic_at_any_call_of_the_device_loses_nothing_and_leaves_nobody_waiting() {
+fn a_panic_at_any_device_call_loses_nothing_and_strands_nobody() {
     let image = Recipe { device_bytes: 128 << 20, ..Recipe::default() }.in_memory();
     let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -75,7 +75,7 @@ fn files_and_directories_by_path() {
 }
 
 #[test]
-fn the_example_of_the_front_page_is_the_one_that_runs_as_a_doc_test() {
+fn the_front_pages_example_is_the_one_of_the_doc_test() {
     let file = |path: &str| {
         std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
     };

@@ -90,7 +90,7 @@ fn damage(image: &Path) {
 }
 
 #[test]
-fn every_profile_reads_as_the_kernel_shows_it_and_bears_what_it_should() {
+fn every_profile_reads_as_the_kernel_and_bears_its_losses() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("chattr"));
     for (data, metadata, devices, damaged) in CASES {
         let scratch = Scratch::new("profiles");
@@ -120,7 +120,7 @@ fn degraded() -> OpenOptions {
 }
 
 #[test]
-fn with_degraded_as_many_devices_may_be_missing_as_the_profiles_bear() {
+fn degraded_bears_as_many_missing_devices_as_the_profiles() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("chattr"));
     for (data, metadata, devices, missing) in CASES.iter().filter(|(.., missing)| *missing > 0) {
         let scratch = Scratch::new("profiles");
@@ -145,7 +145,7 @@ fn with_degraded_as_many_devices_may_be_missing_as_the_profiles_bear() {
 }
 
 #[test]
-fn what_is_only_on_missing_devices_is_named_and_the_rest_is_read() {
+fn what_only_missing_devices_hold_is_named_and_the_rest_read() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("chattr"));
     let scratch = Scratch::new("profiles");
     let images = images_in(&scratch, 3);
@@ -164,7 +164,7 @@ fn what_is_only_on_missing_devices_is_named_and_the_rest_is_read() {
 }
 
 #[test]
-fn a_device_that_was_away_is_used_only_where_no_other_copy_is_good() {
+fn a_device_that_was_away_is_used_as_the_last_resort() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("chattr"));
     let scratch = Scratch::new("profiles");
     let images = images_in(&scratch, 2);

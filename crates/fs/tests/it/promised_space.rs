@@ -124,7 +124,7 @@ fn data_leave_the_room_that_names_will_take() {
 }
 
 #[test]
-fn a_snapshot_goes_from_a_full_file_system_whose_files_it_shares() {
+fn a_snapshot_goes_from_a_full_file_system_that_shares_it() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     for (arguments, megabytes) in [(&["-n", "4096"][..], 128), (&["--mixed"], 64)] {
         let scratch = Scratch::in_memory("promised-space");
@@ -172,7 +172,7 @@ fn a_snapshot_goes_from_a_full_file_system_whose_files_it_shares() {
 /// A write over dirty bytes shares their promise; a flush that takes them meanwhile takes that too.
 /// (`flush::take` asserts that each dirty byte has its own.)
 #[test]
-fn bytes_written_over_while_a_flush_takes_them_have_their_promise() {
+fn bytes_written_over_during_a_flush_keep_their_reservation() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("promised-race");
     let image = image(&scratch, 256, &[]);
@@ -197,7 +197,7 @@ fn bytes_written_over_while_a_flush_takes_them_have_their_promise() {
 
 /// Parts of one call that do not fit together fit one after the other: each gives back what it overwrites.
 #[test]
-fn parts_that_have_no_room_together_overwrite_a_full_file_one_by_one() {
+fn parts_without_common_room_overwrite_a_full_file_one_by_one() {
     const BLOCK: usize = 4096;
     const END: u64 = 30_000;
     /// More than a batch has.
@@ -246,7 +246,7 @@ fn parts_that_have_no_room_together_overwrite_a_full_file_one_by_one() {
 
 /// What was written directly has its items later; room for these is there, whatever came between.
 #[test]
-fn items_of_direct_writes_find_room_that_names_and_other_writes_left_them() {
+fn items_of_direct_writes_find_room_that_others_left_them() {
     const BLOCK: usize = 4096;
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     for (arguments, megabytes) in [(&["-n", "4096"][..], 128), (&["-m", "single"], 110), (&["--mixed"], 80)] {

@@ -171,7 +171,7 @@ fn in_time(work: impl FnOnce() + Send + 'static) {
 /// While a read waits for its device, its sector is written over, the new extent is entered and committed,
 /// and the old one's space taken by another file.
 #[test]
-fn a_reader_who_waits_holds_up_no_writer_and_gets_its_own_files_bytes() {
+fn a_waiting_reader_delays_no_writer_and_gets_its_own_bytes() {
     for options in ["", "nodatasum"] {
         let device = HoldingDevice::new();
         let files = open(&device, options);
@@ -211,7 +211,7 @@ fn a_reader_who_waits_holds_up_no_writer_and_gets_its_own_files_bytes() {
 /// While a flush of the file goes on, readers lock what they read: a flush that enters extents waits for
 /// them, where the range is theirs.
 #[test]
-fn who_enters_an_extent_waits_for_those_who_read_what_it_replaces() {
+fn a_writer_of_an_extent_waits_for_readers_of_what_it_replaces() {
     let device = HoldingDevice::new();
     let files = open(&device, "");
     let file = make_file(&files, "/file", 64);

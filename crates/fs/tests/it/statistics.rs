@@ -78,7 +78,7 @@ fn compare_with_linux(images: &[PathBuf], what: &str) {
 /// Linux makes groups of one copy read-only beside mirrored ones: a balance to another profile was ended
 /// before its end.
 #[test]
-fn statfs_counts_nothing_free_in_groups_that_linux_makes_read_only() {
+fn statfs_counts_nothing_free_in_groups_made_read_only() {
     require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("statistics-converted");
     let images: Vec<PathBuf> = (1..=3).map(|number| scratch.join(format!("{number}.img"))).collect();

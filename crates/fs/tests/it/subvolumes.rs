@@ -29,7 +29,7 @@ fn refused<T: std::fmt::Debug>(result: vlinder_fs::Result<T>) -> Refusal {
 }
 
 #[test]
-fn what_the_running_transaction_made_and_deleted_is_listed_at_once() {
+fn what_the_running_transaction_changed_is_listed_at_once() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("subvolumes-listed");
     let image = image(&scratch, 256, &[]);
@@ -65,7 +65,7 @@ fn as_user(program: &str, path: &Path) -> bool {
 }
 
 #[test]
-fn an_ordinary_user_removes_an_empty_subvolume_as_a_directory_and_may_not_delete_it_as_on_linux() {
+fn a_user_removes_an_empty_subvolume_but_does_not_delete_it() {
     require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("setpriv"));
     let scratch = Scratch::new("subvolumes-rmdir");
     let image = image(&scratch, 256, &[]);
@@ -171,7 +171,7 @@ fn delete_big(filesystem: &Filesystem) -> (RootId, u64) {
 }
 
 #[test]
-fn a_deletion_that_the_power_cuts_goes_on_at_the_next_opening_here_and_in_linux() {
+fn a_cut_deletion_goes_on_at_the_next_opening_and_in_linux() {
     require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("subvolumes-cut");
     let path = image(&scratch, 256, &["-n", "4096"]);
@@ -237,7 +237,7 @@ fn a_deletion_that_the_power_cuts_goes_on_at_the_next_opening_here_and_in_linux(
 /// What is left of a file whose inode item is deleted already says nothing about checksums that it should
 /// have.
 #[test]
-fn what_is_left_of_a_deleted_file_without_checksums_is_no_damage() {
+fn remains_of_a_deleted_file_without_checksums_are_no_damage() {
     let scratch = Scratch::new("subvolumes-no-sums");
     let path = image(&scratch, 256, &["-n", "4096"]);
     let device =

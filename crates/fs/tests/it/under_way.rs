@@ -146,7 +146,7 @@ fn a_commit_that_flushes_takes_what_is_under_way() {
 }
 
 #[test]
-fn a_batch_under_way_that_fails_is_written_again_and_no_space_is_lost() {
+fn a_failed_batch_is_written_again_and_no_space_is_lost() {
     require!(Root, Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("under-way-fails");
     let empty = std::fs::read(image(&scratch, IMAGE_BYTES >> 20, &[])).unwrap();
@@ -172,7 +172,7 @@ fn a_batch_under_way_that_fails_is_written_again_and_no_space_is_lost() {
 }
 
 #[test]
-fn threads_that_flush_ahead_and_change_the_same_files_neither_wait_for_ever_nor_lose_anything() {
+fn threads_that_flush_the_same_files_end_and_lose_nothing() {
     const ROUNDS: usize = 60;
     require!(Root, Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("under-way-threads");

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_pages_is_answered_at_once_until_the_cache_asks() {
+    fn a_file_without_pages_is_answered_until_the_cache_asks() {
         let kept = KeptPages::default();
         let whole = to_the_whole(&kept);
         assert_eq!(whole, Drop::All { uses: 0 });
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_the_cache_while_pages_are_dropped_keeps_the_file_watched() {
+    fn a_request_while_pages_are_dropped_keeps_the_file_watched() {
         let kept = KeptPages::default();
         let whole = to_the_whole(&kept);
         kept.carry_out(FILE, whole, (0, 4096), |_, _| {

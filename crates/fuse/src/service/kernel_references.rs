@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_names_lives_until_the_kernel_forgot_all_that_it_was_told() {
+    fn a_nameless_file_lives_until_the_kernel_forgot_it() {
         let scratch = Scratch::new("references");
         let (filesystem, open) = nameless(&scratch);
         let inode = Arc::clone(open.inode());
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_know_is_deleted_and_all_goes_with_the_kernel() {
+    fn what_the_kernel_does_not_know_is_deleted() {
         let scratch = Scratch::new("references");
         let (filesystem, open) = nameless(&scratch);
         let inode = Arc::clone(open.inode());
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_outdated_from_a_close_until_it_is_listed_or_forgotten() {
+    fn a_directory_is_outdated_from_a_close_until_it_is_listed() {
         let (references, directory) =
             (KernelReferences::new(Arc::new(SystemClock::new())).unwrap(), NodeNumber(257));
         references.remember(directory, NodeNumber::ROOT);

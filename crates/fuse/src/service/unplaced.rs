@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_is_told_of_no_room_once_and_of_other_failures_each_time() {
+    fn a_sync_hears_of_no_room_once_and_of_others_each_time() {
         let (_scratch, filesystem, inode) = file();
         let unplaced = UnplacedBytes::new(filesystem.clone(), 100);
         assert!(unplaced.keep(&inode, 0, 0, &[1; 20]));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_is_not_told_of_what_found_its_place_and_told_once_of_what_is_lost() {
+    fn a_sync_hears_once_of_what_is_lost_and_not_of_what_was_placed() {
         let (_scratch, filesystem, inode) = file();
         let root = filesystem.root().unwrap();
         let other = filesystem.names().create_file(&Caller::superuser(), &root, b"other", 0o644).unwrap();
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_is_told_once_of_bytes_that_could_not_be_written_unless_their_writer_was() {
+    fn a_sync_hears_of_unwritten_bytes_unless_their_writer_did() {
         let (_scratch, filesystem, inode) = file();
         let unplaced = UnplacedBytes::new(filesystem.clone(), 100);
         unplaced.note_failure(inode.id(), 0, 0, Errno::IO);
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_allowed_and_what_is_replaced_does_not_count() {
+    fn no_more_is_kept_than_allowed_and_the_replaced_counts_not() {
         let (_scratch, filesystem, inode) = file();
         let unplaced = UnplacedBytes::new(filesystem.clone(), 100);
         assert!(unplaced.keep(&inode, 0, 0, &[1; 60]));

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_rests_while_only_threads_attend_that_would_end_in_silence() {
+    fn a_thread_that_ends_in_silence_lets_nobody_rest() {
         let (device, _silence) = rustix::pipe::pipe().unwrap();
         let attendance = Arc::new(Attendance::new(device, &Registry::new()));
         let returned = Arc::new(AtomicBool::new(false));

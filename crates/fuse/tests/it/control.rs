@@ -7,7 +7,7 @@ use vlinder_control::{Answer, ClientError, ErrorKind, Request};
 use vlinder_testkit::require;
 
 #[test]
-fn subvolumes_are_made_snapshot_and_deleted_and_the_kernel_sees_it_at_once() {
+fn the_kernel_sees_subvolumes_made_and_deleted_at_once() {
     require!(Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("rsync"));
     let rig = Rig::new(512);
     let mounted = rig.mount("");

@@ -111,7 +111,7 @@ fn a_handle_survives_what_the_kernel_and_the_server_forget() {
 }
 
 #[test]
-fn a_handle_of_a_deleted_file_is_stale_though_its_number_is_used_again() {
+fn a_deleted_files_handle_is_stale_though_its_number_is_reused() {
     require!(Root, Fuse, Tool("mkfs.btrfs"), Tool("python3"));
     let rig = Rig::new(256);
     let mounted = rig.mount("");

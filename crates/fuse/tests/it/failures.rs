@@ -26,7 +26,7 @@ fn is_mounted(place: &Path) -> bool {
 }
 
 #[test]
-fn a_root_directory_that_cannot_be_read_is_told_and_nothing_is_mounted() {
+fn an_unreadable_root_directory_is_told_and_not_mounted() {
     require!(Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("btrfs-map-logical"));
     let rig = Rig::new(256);
     let kernel = KernelMount::new(&rig.image, "").unwrap();

@@ -135,7 +135,7 @@ fn requests_for_attributes_do_not_open_the_gate() {
 }
 
 #[test]
-fn a_file_opened_long_before_asks_and_goes_on_when_room_comes_back() {
+fn a_file_opened_long_before_goes_on_when_room_comes_back() {
     require!(Root, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"));
     let rig = Rig::new(256);
     let mounted = rig.mount("dirty=8M");
@@ -319,7 +319,7 @@ print(write(again), write(again), fsync(again))
 ";
 
 #[test]
-fn each_open_file_of_a_refused_one_is_told_and_none_that_was_opened_later() {
+fn each_open_file_of_a_refused_one_is_told_and_none_later() {
     require!(Root, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"));
     let rig = Rig::new(256);
     let mounted = rig.mount("dirty=1M");
@@ -344,7 +344,7 @@ fn each_open_file_of_a_refused_one_is_told_and_none_that_was_opened_later() {
 /// Their writer was told. No program is shown bytes that are not on the disk, and no other program hears of
 /// them.
 #[test]
-fn refused_writes_leave_nothing_behind_when_their_file_is_closed() {
+fn refused_writes_leave_nothing_when_their_file_is_closed() {
     require!(Root, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"));
     let rig = Rig::new(256);
     let mounted = rig.mount("dirty=8M");
@@ -372,7 +372,7 @@ fn refused_writes_leave_nothing_behind_when_their_file_is_closed() {
 }
 
 #[test]
-fn times_of_files_on_a_nearly_full_disk_are_those_of_the_last_write() {
+fn times_on_a_nearly_full_disk_are_those_of_the_last_write() {
     require!(Root, Fuse, Tool("mkfs.btrfs"));
     let rig = Rig::new(256);
     let mounted = rig.mount("dirty=64M");

@@ -206,7 +206,7 @@ fn a_full_file_system_says_so_and_takes_deletions() {
 /// The kernel tells of closed files when it finds the time, and stops when the mount goes: a server that is
 /// just then reading what it was told is given the error of an aborted connection.
 #[test]
-fn a_mount_that_goes_while_files_are_being_closed_has_ended_well() {
+fn a_mount_that_goes_during_closes_has_ended_well() {
     require!(Fuse, Tool("mkfs.btrfs"));
     require!(Fuse, Tool("mkfs.btrfs"));
     const FILES: usize = 200;
@@ -270,7 +270,7 @@ fn random_changes_of_files_agree_with_a_model() {
 }
 
 #[test]
-fn programs_that_rely_on_their_file_system_work_across_snapshots() {
+fn programs_that_trust_their_file_system_cross_snapshots() {
     require!(Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("git"), Tool("python3"));
     let rig = Rig::new(512);
     let mounted = rig.mount("");

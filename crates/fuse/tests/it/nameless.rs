@@ -171,7 +171,7 @@ fn a_directory_that_is_gone_takes_no_names_from_other_threads() {
 }
 
 #[test]
-fn what_was_held_when_the_power_went_is_deleted_at_the_next_opening() {
+fn what_was_held_at_a_power_cut_is_deleted_at_the_next_opening() {
     require!(Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));
     let rig = Rig::new(256);
     let mounted = rig.mount("notreelog");

@@ -123,7 +123,7 @@ fn count(root: &Path, command: &str) -> u64 {
 }
 
 #[test]
-fn programs_across_nested_snapshots_say_what_they_say_on_the_kernels_mount() {
+fn programs_across_nested_snapshots_say_what_linux_has_them_say() {
     require!(
         Fuse,
         KernelBtrfs,

@@ -65,7 +65,7 @@ print(blocks('reserved'))
 ";
 
 #[test]
-fn blocks_of_open_overwritten_sparse_and_preallocated_files_are_those_of_linux() {
+fn blocks_of_open_sparse_and_preallocated_files_are_linuxs() {
     require!(Root, Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"));
     for options in CACHES {
         same_on_both(BLOCKS, options);
@@ -82,7 +82,7 @@ print(subprocess.run('tar -xOf archive log | md5sum', shell=True, capture_output
 ";
 
 #[test]
-fn tar_stores_the_bytes_of_a_sparse_looking_file_that_is_being_written() {
+fn tar_stores_the_bytes_of_a_file_that_is_being_written() {
     require!(Root, Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"), Tool("tar"));
     for options in CACHES {
         same_on_both(ARCHIVE, options);
@@ -160,7 +160,7 @@ for given in ('+a', '+i'):
 ";
 
 #[test]
-fn files_that_may_only_grow_or_not_change_keep_what_was_let_pass_before() {
+fn append_only_and_immutable_files_keep_what_was_let_pass() {
     require!(Root, Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"), Tool("chattr"));
     for options in CACHES {
         same_on_both(FIXED, options);

@@ -122,7 +122,7 @@ fn what_was_synced_through_the_mount_is_in_the_log() {
 }
 
 #[test]
-fn synchronous_writes_that_pass_the_kernels_cache_by_are_in_the_log() {
+fn synchronous_writes_around_the_kernels_cache_are_logged() {
     require!(KernelBtrfs, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("xfs_io"));
     let ways: Vec<(&str, &str)> = WAYS.iter().filter(|(way, _)| way.starts_with("O_")).copied().collect();
     assert_eq!(ways.len(), 6);

@@ -150,7 +150,7 @@ const LEAVES: [&[(Key, bool)]; 3] = [
 ];
 
 #[test]
-fn a_walk_gives_all_but_the_faulty_items_and_tells_these_in_their_places() {
+fn a_walk_gives_all_but_faulty_items_and_tells_of_these() {
     let (trees, root) = trees(&LEAVES, MOST_ITEMS);
     let expected = [
         Ok(inode(256)),
@@ -215,7 +215,7 @@ fn a_search_takes_nothing_else_for_what_was_left_out() {
 }
 
 #[test]
-fn leaves_are_lost_whole_where_too_much_is_to_be_remembered_or_nothing_is_left() {
+fn leaves_are_lost_whole_where_too_much_is_to_be_remembered() {
     let whole = |walked: &[Result<Key, (Key, Key, bool)>]| {
         walked.iter().filter(|found| matches!(found, Err((.., false)))).count()
     };

@@ -31,7 +31,7 @@ fn remembers(mut found: FoundSuperblock, generation: u64, root: u64) -> FoundSup
 }
 
 #[test]
-fn members_that_went_on_alone_contradict_each_other_and_one_that_was_away_does_not() {
+fn members_that_went_on_alone_contradict_each_other() {
     let is_contradiction = |found: &[FoundSuperblock]| contradiction(found).is_some();
     assert!(!is_contradiction(&[found(7, 1), found(7, 1)]));
     assert!(is_contradiction(&[found(7, 1), found(7, 2)]), "of one generation");
@@ -173,7 +173,7 @@ fn good_copies_of_the_root_that_differ_are_two_histories() {
 
 /// What is left of the older member's last transaction on the newer one.
 #[test]
-fn a_block_that_was_overwritten_while_the_other_side_needed_it_shows_two_histories() {
+fn an_overwritten_block_that_was_needed_shows_two_histories() {
     let what_is_left: &[(&str, Option<Block>, bool)] = &[
         ("the same", Some(root_tree(6, (5, place(20)), 6, 1)), false),
         ("nothing", None, false),
@@ -193,7 +193,7 @@ fn a_block_that_was_overwritten_while_the_other_side_needed_it_shows_two_histori
 /// The older member's root tree was used again; a tree that the newer one has had since before it went away
 /// is left.
 #[test]
-fn a_tree_of_the_newer_member_that_the_older_one_should_have_shows_two_histories() {
+fn a_tree_that_the_older_member_lacks_shows_two_histories() {
     for (on_the_older, is_refused) in [
         (file_tree(6, 1), false),
         (file_tree(6, 2), true),
@@ -209,7 +209,7 @@ fn a_tree_of_the_newer_member_that_the_older_one_should_have_shows_two_histories
 }
 
 #[test]
-fn what_is_common_ends_the_search_and_times_of_another_transaction_do_not() {
+fn what_is_common_ends_the_search_and_other_times_do_not() {
     for (changed, is_refused) in [(6, false), (5, true)] {
         let mirrors = Mirrors::new(9, 6);
         mirrors.on_both(place(9), &root_tree(9, (9, place(30)), 9, 9));

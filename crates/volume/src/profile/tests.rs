@@ -28,7 +28,7 @@ fn chunk(profile: Profile, stripes: &[u64]) -> MappedChunk {
 }
 
 #[test]
-fn every_sector_range_of_single_and_dup_lies_at_its_distance_in_each_copy() {
+fn every_range_of_single_and_dup_lies_right_in_each_copy() {
     for (profile, stripes) in [(Profile::Single, &[5 << 20][..]), (Profile::Dup, &[5 << 20, 9 << 20])] {
         let chunk = chunk(profile, stripes);
         for first in 0..256u64 {
@@ -115,7 +115,7 @@ fn is_planned(chunk: &MappedChunk, is_there: impl Fn(DeviceId) -> bool) -> bool 
 }
 
 #[test]
-fn a_chunk_is_readable_exactly_where_every_stripe_has_a_way_over_devices_that_are_there() {
+fn a_chunk_is_readable_where_every_stripe_has_a_way() {
     let mut judged = 0;
     for profile in Profile::ALL {
         let counts = match profile {

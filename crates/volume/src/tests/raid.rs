@@ -221,7 +221,7 @@ fn judge(profile: Profile, devices: u64, counts: &mut BTreeMap<&'static str, (u6
 }
 
 #[test]
-fn what_a_profile_bears_is_read_right_with_any_devices_missing_or_lying() {
+fn what_a_profile_bears_is_read_with_devices_missing_or_lying() {
     let mut counts = BTreeMap::new();
     for profile in Profile::ALL.into_iter().filter(|profile| *profile != Profile::Dup) {
         for devices in 1..=6 {
@@ -234,7 +234,7 @@ fn what_a_profile_bears_is_read_right_with_any_devices_missing_or_lying() {
 }
 
 #[test]
-fn what_is_written_in_memory_is_read_back_under_every_profile_whichever_devices_are_missing() {
+fn what_is_written_in_memory_is_read_under_every_profile() {
     for profile in Profile::ALL.into_iter().filter(|profile| *profile != Profile::Dup) {
         for devices in 1..=6 {
             let Some((columns, _)) = shape(profile, devices) else { continue };
@@ -383,7 +383,7 @@ fn read_in_rounds(profile: Profile, states: &[State], expected: &[usize]) -> Vec
 type RoundsCase = (Profile, &'static [State], &'static [&'static [u64]]);
 
 #[test]
-fn stripes_and_what_they_are_worked_out_of_are_read_from_all_devices_at_once() {
+fn stripes_and_their_sources_are_read_from_devices_at_once() {
     use State::{Good, Lying, Missing};
     let cases: &[RoundsCase] = &[
         (Profile::Raid0, &[Good, Good, Good], &[&[1, 2, 3]]),

@@ -154,7 +154,7 @@ fn data_are_put_together_from_the_good_sectors_of_both_copies() {
 }
 
 #[test]
-fn reads_into_used_buffers_are_waited_for_later_and_show_nothing_of_what_was_in_them() {
+fn reads_into_used_buffers_show_nothing_of_old_content() {
     let (device, volume) = sevens(Access::ReadOnly);
     let submit = |buffers: &mut Vec<Vec<u8>>| {
         volume.submit_reads_into([(REQUEST, MappedBy::AnyChunk)].into_iter(), buffers).keep()

@@ -56,7 +56,7 @@ fn every_cut_of_a_commit_opens_with_the_old_or_the_new_one() {
 }
 
 #[test]
-fn a_commit_that_changes_a_rare_field_has_its_copy_durable_first() {
+fn a_commit_of_a_rare_field_has_its_copy_durable_first() {
     let old = superblock(5);
     let mut new = superblock(6);
     new.label = vlinder_format::superblock::Label::new(b"another").unwrap();
@@ -91,7 +91,7 @@ fn verdict(damage: impl FnOnce(&mut Superblock), copy: &Superblock) -> Result<Ge
 }
 
 #[test]
-fn a_damaged_primary_is_replaced_only_by_its_own_commit_or_a_later_one() {
+fn a_damaged_primary_is_replaced_only_by_a_newer_commit() {
     assert_eq!(verdict(|_| {}, &superblock(6)), Ok(Generation(6)));
     assert_eq!(verdict(|_| {}, &superblock(9)), Ok(Generation(9)));
     assert!(
@@ -108,7 +108,7 @@ fn a_damaged_primary_is_replaced_only_by_its_own_commit_or_a_later_one() {
 }
 
 #[test]
-fn a_primary_with_its_checksum_right_and_a_rule_broken_is_no_torn_one() {
+fn a_primary_that_breaks_a_rule_is_no_torn_one() {
     let device = Faulty::new(LENGTH);
     let mut primary = superblock(6);
     primary.stripe_size = 3;

@@ -40,7 +40,7 @@ fn read(volume: &Volume, logical: Logical) -> Result<Vec<u8>, VolumeError> {
 }
 
 #[test]
-fn a_chunk_is_looked_for_once_and_only_where_an_address_needs_it() {
+fn a_chunk_is_looked_for_once_and_only_if_needed() {
     let device = Faulty::new(LENGTH);
     let volume = Arc::new(dup_volume(&device, Access::ReadOnly));
     let source = source(&volume, CHUNK);

@@ -72,7 +72,7 @@ fn discards_reach_every_copy() {
 }
 
 #[test]
-fn the_primary_superblock_comes_last_and_durable_and_each_copy_is_its_own() {
+fn the_primary_superblock_comes_last_and_durable() {
     let device = Faulty::new(LENGTH);
     let volume = dup_volume(&device, Access::ReadWrite);
     let first = superblock(5);
@@ -166,7 +166,7 @@ fn the_same_generation_of_another_writer_is_told_from_our_own() {
 }
 
 #[test]
-fn a_publication_that_failed_is_not_taken_for_that_of_another_writer() {
+fn a_failed_publication_is_not_taken_for_another_writers() {
     let device = Faulty::new(LENGTH);
     let volume = dup_volume(&device, Access::ReadWrite);
     let [first, second] = [5, 6].map(superblock);
@@ -183,7 +183,7 @@ fn a_publication_that_failed_is_not_taken_for_that_of_another_writer() {
 }
 
 #[test]
-fn a_publication_that_was_stored_and_never_answered_is_not_taken_for_that_of_another_writer() {
+fn an_unanswered_publication_is_not_taken_for_another_writers() {
     let device = Faulty::new(LENGTH);
     let volume = dup_volume(&device, Access::ReadWrite);
     let [first, second] = [5, 6].map(superblock);
@@ -194,7 +194,7 @@ fn a_publication_that_was_stored_and_never_answered_is_not_taken_for_that_of_ano
 }
 
 #[test]
-fn what_another_writer_published_while_the_volume_was_opened_is_not_taken_for_what_was_read() {
+fn another_writers_publication_during_opening_is_noticed() {
     let device = Faulty::new(LENGTH);
     let [read, published] = [5, 6].map(superblock);
     let primary =

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_circle_that_loses_its_first_file_is_the_same_measure_and_smaller() {
+    fn a_circle_without_its_first_file_is_a_smaller_measure() {
         let measured = |first: &str| {
             let texts = [
                 ("a.rs", first),

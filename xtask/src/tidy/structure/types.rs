@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_counted_over_all_files_with_those_of_traits_of_its_own() {
+    fn methods_are_counted_over_all_files_with_own_traits() {
         let large = |own: usize| {
             [
                 ("a.rs", format!("pub struct Big; impl Big {{ {} }}", methods(own))),

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_was_replaced_is_not_taken_for_the_one_before() {
+    fn a_replaced_directory_is_not_taken_for_the_one_before() {
         let scratch = vlinder_testkit::Scratch::new("held-moved");
         let way = dig(&open(scratch.path()), 300);
         let (first, other) = (scratch.join("d"), scratch.join("other"));

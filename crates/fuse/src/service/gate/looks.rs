@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn each_look_that_is_asked_for_is_done_and_one_that_panics_ends_nothing() {
+    fn each_requested_look_is_done_and_one_that_panics_ends_none() {
         let (looks, mut count) = (Looks::default(), 0);
         for _ in 0..3 {
             looks.ask(|| count += 1);

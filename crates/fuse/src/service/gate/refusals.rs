@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_out_before_a_refusal_is_not_published_after_it() {
+    fn what_was_found_before_a_refusal_is_not_published_after_it() {
         let refusals = Refusals::default();
         let before = refusals.last();
         assert!(refusals.do_unless_newer(before, || ()));

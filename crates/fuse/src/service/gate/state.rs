@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_a_file_without_writers_though_the_gate_is_open() {
+    fn nothing_is_known_of_a_file_without_writers() {
         let gate = GateState::new(&Registry::new());
         assert!(!gate.is_shut());
         gate.note_refusal(FILE, false);
