@@ -1,3 +1,8 @@
-//! Send and receive: the wire format, the difference of two trees, emitting and applying a stream.
+//! Send and receive: the wire format, the difference of two states, emitting and applying a stream.
 //!
-//! This crate must not know any front end. The room is empty so far.
+//! This crate must not know any front end, nor the host's file system: streams come from readers and go to
+//! writers.
+//!
+//! Reading path: [`wire`] (a stream as bytes: commands and their attributes).
+
+pub mod wire;

@@ -1,0 +1,91 @@
+//! Reading a stream.
+
+use std::io::{ErrorKind, Read};
+
+use vlinder_codec::checksum::crc32c;
+
+use super::protocol::HEADER_BYTES;
+use super::{COMMAND_HEAD_BYTES, Command, CommandKind, MAX_COMMAND_BYTES, Protocol, WireError, decode::decode};
+
+/// Reads one stream after another. What a command claims is believed only after its checksum was compared,
+/// its length only up to [`MAX_COMMAND_BYTES`].
+pub struct StreamReader<R> {
+    input: R,
+    /// The last command, head and attributes.
+    command: Vec<u8>,
+    position: u64,
+}
+
+impl<R: Read> StreamReader<R> {
+    /// Reads streams from `input`, in large pieces if that is buffered.
+    pub fn new(input: R) -> Self {
+        Self { input, command: Vec::new(), position: 0 }
+    }
+
+    /// Bytes of the input that were read: the first one of the next header or command.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Reads the header of the next stream; none if the input is at its end.
+    ///
+    /// # Errors
+    /// What follows is no header of a stream, or of one from the future.
+    pub fn begin(&mut self) -> Result<Option<Protocol>, WireError> {
+        let mut header = [0; HEADER_BYTES];
+        if !self.fill(&mut header)? {
+            return Ok(None);
+        }
+        Protocol::of_header(&header).map(Some)
+    }
+
+    /// Reads the next command of a stream of a version.
+    ///
+    /// # Errors
+    /// The input ends or failed; its bytes are no command.
+    pub fn next_command(&mut self, protocol: Protocol) -> Result<Command<'_>, WireError> {
+        let mut head = [0; COMMAND_HEAD_BYTES];
+        if !self.fill(&mut head)? {
+            return Err(WireError::Unfinished);
+        }
+        let [l0, l1, l2, l3, k0, k1, c0, c1, c2, c3] = head;
+        let (bytes, number) = (u32::from_le_bytes([l0, l1, l2, l3]), u16::from_le_bytes([k0, k1]));
+        let stored = u32::from_le_bytes([c0, c1, c2, c3]);
+        if bytes as usize > MAX_COMMAND_BYTES {
+            return Err(WireError::TooLong { bytes });
+        }
+        let kind = CommandKind::from_number(number)
+            .filter(|kind| kind.since() <= protocol)
+            .ok_or(WireError::UnknownCommand { number })?;
+        let mut command = std::mem::take(&mut self.command);
+        command.clear();
+        command.extend_from_slice(&head[..COMMAND_HEAD_BYTES - size_of::<u32>()]);
+        command.resize(COMMAND_HEAD_BYTES + bytes as usize, 0);
+        let is_whole = bytes == 0 || self.fill(&mut command[COMMAND_HEAD_BYTES..])?;
+        self.command = command;
+        if !is_whole {
+            return Err(WireError::Truncated);
+        }
+        let computed = crc32c(0, &self.command);
+        if computed != stored {
+            return Err(WireError::Checksum { kind, stored, computed });
+        }
+        decode(kind, protocol, &self.command[COMMAND_HEAD_BYTES..])
+    }
+
+    /// Fills a buffer; false if the input was at its end before the first byte.
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<bool, WireError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.input.read(&mut buffer[filled..]) {
+                Ok(0) if filled == 0 => return Ok(false),
+                Ok(0) => return Err(WireError::Truncated),
+                Ok(bytes) => filled += bytes,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.position += filled as u64;
+        Ok(true)
+    }
+}
