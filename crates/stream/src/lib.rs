@@ -3,6 +3,7 @@
 //! This crate must not know any front end, nor the host's file system: streams come from readers and go to
 //! writers.
 //!
-//! Reading path: [`wire`] (a stream as bytes: commands and their attributes).
+//! Reading path: [`wire`] (a stream as bytes: commands and their attributes), [`send`].
 
+pub mod send;
 pub mod wire;

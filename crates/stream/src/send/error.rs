@@ -1,0 +1,37 @@
+//! What ends a send.
+
+use vlinder_format::ObjectId;
+use vlinder_forest::ForestError;
+
+use crate::wire::WireError;
+
+/// An error of sending.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The state could not be read.
+    #[error(transparent)]
+    Forest(#[from] ForestError),
+    /// The stream could not be written.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// An inode that another one names is not there.
+    #[error("inode {inode} of the subvolume is missing; check the file system")]
+    MissingInode {
+        /// Its number.
+        inode: ObjectId,
+    },
+    /// An inode has no name, or a directory has several.
+    #[error("inode {inode} has {names} names, and its kind needs another number; check the file system")]
+    WrongNames {
+        /// Its number.
+        inode: ObjectId,
+        /// How many it has.
+        names: usize,
+    },
+    /// A path that no command can hold, or one that never ends at the root.
+    #[error("the path of inode {inode} has more than 65,535 bytes, or goes in a circle; check the file system")]
+    PathTooLong {
+        /// The inode.
+        inode: ObjectId,
+    },
+}

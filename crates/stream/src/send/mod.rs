@@ -1,0 +1,19 @@
+//! Sending: a snapshot, or what differs between two, as a stream.
+//!
+//! Reading path: [`Names`] (what is asked of a state), [`Namespace`] (the names that the receiver has, and the
+//! changes that turn the old ones into the new ones).
+
+mod error;
+mod name_change;
+mod namespace;
+mod paths;
+mod receiver_names;
+mod removals;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use error::SendError;
+pub use name_change::NameChange;
+pub use namespace::Namespace;
+pub use state::{Identity, InodeFacts, Link, Names};
