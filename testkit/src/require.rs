@@ -31,6 +31,9 @@ pub enum Requirement {
     Tool(&'static str),
     /// The corpus of foreign images beside the checkout; see [`corpus`].
     Corpus,
+    /// Time for a long run: of seeds, of cuts at every write, of a whole table of odd images. Every machine
+    /// has it; the tests of every edit do without.
+    LongRun,
 }
 
 impl fmt::Display for Requirement {
@@ -46,6 +49,7 @@ impl fmt::Display for Requirement {
             Requirement::Corpus => {
                 formatter.write_str("needs the corpus beside the checkout (../shared/corpus)")
             }
+            Requirement::LongRun => formatter.write_str("takes long"),
         }
     }
 }
@@ -57,7 +61,7 @@ impl Requirement {
     }
 
     /// Whether tests that need it run at every edit: they use neither the rights of root nor the kernel's
-    /// mounts, nor do they go through whole sets of images.
+    /// mounts, nor do they take long.
     pub const fn is_quick(&self) -> bool {
         matches!(self, Requirement::OrdinaryUser | Requirement::Processors(_) | Requirement::Tool(_))
     }
@@ -78,6 +82,7 @@ impl Requirement {
             }
             Requirement::Tool(name) => find_tool(name).is_some(),
             Requirement::Corpus => corpus().is_some(),
+            Requirement::LongRun => true,
         }
     }
 }

@@ -148,7 +148,7 @@ pub fn run() -> Result<bool> {
 }
 
 /// `cargo xtask test quick`: what a change is tried by at every edit. Tests skip themselves that need root,
-/// the kernel's mounts or sets of images; there are no model runs and no lints.
+/// the kernel's mounts or much time; there are no model runs and no lints.
 pub fn run_quick() -> Result<bool> {
     let skip_log = new_skip_log("skipped-quick.log")?;
     let mut tally = Tally::default();

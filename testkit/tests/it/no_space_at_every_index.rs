@@ -354,25 +354,25 @@ fn sweep(rest: usize) {
 
 #[test]
 fn first_quarter_of_the_workloads() {
-    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    require!(LongRun, Tool("mkfs.btrfs"), Tool("btrfs"));
     sweep(0);
 }
 
 #[test]
 fn second_quarter_of_the_workloads() {
-    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    require!(LongRun, Tool("mkfs.btrfs"), Tool("btrfs"));
     sweep(1);
 }
 
 #[test]
 fn third_quarter_of_the_workloads() {
-    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    require!(LongRun, Tool("mkfs.btrfs"), Tool("btrfs"));
     sweep(2);
 }
 
 #[test]
 fn last_quarter_of_the_workloads() {
-    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    require!(LongRun, Tool("mkfs.btrfs"), Tool("btrfs"));
     sweep(3);
 }
 

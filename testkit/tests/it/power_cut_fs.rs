@@ -23,7 +23,7 @@ fn record(plan: &SmallPlan) -> Recorded {
 
 #[test]
 fn every_state_after_a_cut_is_one_that_was_promised() {
-    require!(Tool("btrfs"));
+    require!(LongRun, Tool("btrfs"));
     // The last three: a range of a file that is written where it lies is zeroed; a snapshot shares a leaf
     // with two orphans; a file that is written where it lies has lost its name and is written on.
     for seed in (1..=6).chain([2_340_379, 696_358, 2_763_547]) {
@@ -36,7 +36,7 @@ fn every_state_after_a_cut_is_one_that_was_promised() {
 
 #[test]
 fn with_discards_every_state_after_a_cut_was_promised() {
-    require!(Tool("btrfs"));
+    require!(LongRun, Tool("btrfs"));
     let mut discards = 0;
     for seed in 21..=23 {
         let mut plan = SmallPlan::of_seed(seed);
@@ -53,7 +53,7 @@ fn with_discards_every_state_after_a_cut_was_promised() {
 
 #[test]
 fn under_leases_every_state_after_a_cut_was_promised() {
-    require!(Tool("btrfs"));
+    require!(LongRun, Tool("btrfs"));
     for seed in [2, 22] {
         let mut plan = SmallPlan { leases: true, commits: 4, ..SmallPlan::of_seed(seed) };
         plan.recipe.options += ",discard";
@@ -69,7 +69,7 @@ fn under_leases_every_state_after_a_cut_was_promised() {
 /// knew (1001).
 #[test]
 fn with_fsyncs_every_state_after_a_cut_keeps_what_they_promised() {
-    require!(Tool("btrfs"), KernelBtrfs);
+    require!(LongRun, Tool("btrfs"), KernelBtrfs);
     let asked = std::env::var("FSYNC_SEEDS").ok().map(|text| {
         let (first, end) = text.split_once("..").unwrap();
         (first.parse().unwrap()..end.parse().unwrap()).collect()
@@ -95,7 +95,7 @@ fn with_fsyncs_every_state_after_a_cut_keeps_what_they_promised() {
 
 #[test]
 fn with_direct_writes_every_state_after_a_cut_was_promised() {
-    require!(Tool("btrfs"), KernelBtrfs);
+    require!(LongRun, Tool("btrfs"), KernelBtrfs);
     for seed in 21..24 {
         let plain = SmallPlan::of_seed(seed).with_direct_writes().cut_everywhere();
         let synced = SmallPlan::with_fsyncs(seed).with_direct_writes().cut_everywhere();

@@ -20,25 +20,25 @@ fn rounds(load: Load, rounds: u64) {
 
 #[test]
 fn a_disk_is_filled_and_emptied_with_files_of_every_size() {
-    require!(Tool("btrfs"));
+    require!(LongRun, Tool("btrfs"));
     rounds(Load::Mixed, 5);
 }
 
 #[test]
 fn a_disk_is_filled_and_emptied_with_small_files() {
-    require!(Tool("btrfs"));
+    require!(LongRun, Tool("btrfs"));
     rounds(Load::Metadata, 2);
 }
 
 #[test]
 fn a_disk_is_filled_and_emptied_with_large_files() {
-    require!(Tool("btrfs"));
+    require!(LongRun, Tool("btrfs"));
     rounds(Load::Data, 5);
 }
 
 #[test]
 fn a_disk_of_mixed_groups_is_filled_and_emptied() {
-    require!(Tool("btrfs"));
+    require!(LongRun, Tool("btrfs"));
     for profile in ["single", "dup"] {
         let scratch = Scratch::in_memory("mixed");
         let image = scratch.join("image");

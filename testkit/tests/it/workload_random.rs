@@ -18,7 +18,7 @@ fn run(plan: &Plan) -> Totals {
 
 #[test]
 fn every_commit_of_a_random_workload_is_sound() {
-    require!(Tool("btrfs"), KernelBtrfs);
+    require!(LongRun, Tool("btrfs"), KernelBtrfs);
     let mut totals = Totals::default();
     for seed in 1..=6 {
         let plan = Plan {
@@ -37,6 +37,7 @@ fn every_commit_of_a_random_workload_is_sound() {
 /// The operations that a promise of coverage is about come often enough, whatever the seeds.
 #[test]
 fn every_kind_of_operation_succeeds_a_hundred_times() {
+    require!(LongRun);
     let mut totals = Totals::default();
     for seed in 100..105 {
         let plan = Plan {
@@ -64,7 +65,7 @@ fn every_kind_of_operation_succeeds_a_hundred_times() {
 
 #[test]
 fn trees_grow_tall_and_fall_again() {
-    require!(Tool("btrfs"), KernelBtrfs);
+    require!(LongRun, Tool("btrfs"), KernelBtrfs);
     let totals = Bulk::short(1).run().unwrap_or_else(|error| panic!("{error}"));
     println!("{totals}");
     assert!(totals.counter("tree.merges") >= 100);

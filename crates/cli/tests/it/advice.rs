@@ -51,6 +51,7 @@ fn a_full_host_is_told_once_with_what_became_of_the_image() {
 /// compressed.
 #[test]
 fn an_interrupted_mkfs_takes_back_what_it_began() {
+    require!(LongRun);
     let scratch = Scratch::new("advice");
     let (source, new, old) = (scratch.join("source"), scratch.join("new.img"), scratch.join("old.img"));
     std::fs::create_dir(&source).unwrap();
@@ -91,6 +92,7 @@ fn an_interrupted_mkfs_takes_back_what_it_began() {
 /// nohup(1) ignores the end of the terminal for what it starts.
 #[test]
 fn a_signal_that_was_ignored_interrupts_no_mkfs() {
+    require!(LongRun);
     let scratch = Scratch::new("advice");
     let (source, new) = (scratch.join("source"), scratch.join("new.img"));
     std::fs::create_dir(&source).unwrap();

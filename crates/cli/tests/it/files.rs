@@ -413,6 +413,7 @@ fn what_a_link_with_a_slash_leads_to_is_not_removed() {
 
 #[test]
 fn names_are_changed_as_the_programs_of_the_host_change_them() {
+    require!(LongRun);
     let scratch = Scratch::new("as-on-the-host");
     let (theirs, ours, out) = (scratch.join("theirs"), scratch.join("ours"), scratch.join("out"));
     let (image, first, first_image) =

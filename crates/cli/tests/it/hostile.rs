@@ -215,7 +215,7 @@ fn print_table(name: &str, sound: &BTreeMap<&'static str, Cost>, costs: &[BTreeM
 
 #[test]
 fn hostile_images_cost_bounded_time_and_memory() {
-    require!(Tool("time"), Tool("pkill"), Tool("find"), Tool("getfattr"));
+    require!(LongRun, Tool("time"), Tool("pkill"), Tool("find"), Tool("getfattr"));
     let bench = Bench::new();
     let seeds = std::env::var("VLINDER_HOSTILE")
         .ok()

@@ -14,11 +14,11 @@ use vlinder_base::thread;
 use vlinder_device::MemoryDevice;
 use vlinder_format::ItemType;
 use vlinder_format::fields::WITHOUT_DATA;
-use vlinder_testkit::Scratch;
 use vlinder_testkit::hostile::lies::{Lie, Target, targets};
 use vlinder_testkit::hostile::rich;
 use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::subject::write_image;
+use vlinder_testkit::{Scratch, require};
 
 /// A verb with its words; `IMAGE` and `OUT` stand for paths.
 struct Row {
@@ -265,6 +265,7 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn lies_cost_bounded_time_and_memory_and_no_panic() {
+    require!(LongRun);
     let bench = Bench::new(PATIENCE);
     let sound = rich();
     bench.write(&sound);

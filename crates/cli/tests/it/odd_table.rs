@@ -11,9 +11,9 @@ use vlinder_format::inode::{DeviceNumber, FileType, InodeItem, Mode, Timestamp};
 use vlinder_format::inode_ref;
 use vlinder_format::{Generation, ItemType, Key, ObjectId};
 use vlinder_fs::{AttributeMode, Caller};
-use vlinder_testkit::Scratch;
 use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::subject::write_image;
+use vlinder_testkit::{Scratch, require};
 
 /// A directory with a file of each kind, names to change, and neighbours that have to stay.
 fn base() -> MemoryDevice {
@@ -288,6 +288,7 @@ fn limited(words: &[&str]) -> Ended {
 
 #[test]
 fn one_odd_thing_harms_nothing_else_and_every_verb_ends() {
+    require!(LongRun);
     let sound = base();
     let scratch = Scratch::in_memory("odd-table");
     let (path, other) = (scratch.join("image"), scratch.join("other"));

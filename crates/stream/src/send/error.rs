@@ -1,7 +1,7 @@
 //! What ends a send.
 
-use vlinder_format::ObjectId;
 use vlinder_forest::ForestError;
+use vlinder_format::ObjectId;
 
 use crate::wire::WireError;
 
@@ -29,7 +29,9 @@ pub enum SendError {
         names: usize,
     },
     /// A path that no command can hold, or one that never ends at the root.
-    #[error("the path of inode {inode} has more than 65,535 bytes, or goes in a circle; check the file system")]
+    #[error(
+        "the path of inode {inode} has more than 65,535 bytes, or goes in a circle; check the file system"
+    )]
     PathTooLong {
         /// The inode.
         inode: ObjectId,

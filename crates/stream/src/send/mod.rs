@@ -1,7 +1,7 @@
 //! Sending: a snapshot, or what differs between two, as a stream.
 //!
-//! Reading path: [`Names`] (what is asked of a state), [`Namespace`] (the names that the receiver has, and the
-//! changes that turn the old ones into the new ones).
+//! Reading path: [`Names`] (what is asked of a state), [`Namespace`] (the names that the receiver has, and
+//! the changes that turn the old ones into the new ones).
 
 mod error;
 mod name_change;

@@ -1,11 +1,12 @@
 //! The changes of names that turn the old state, at the receiver, into the new one.
 //!
-//! Inodes have their turns in the order of their numbers. Each gets its new names; before that, the directories
-//! in which they lie get theirs, from the top, whatever their numbers ([`place`](Namespace::place)). So a
-//! directory never moves into one that lies in it: all that lead to its new place are in theirs. The only thing
-//! that can be in the way is a name that another inode still has. That inode loses it: a file that has others
-//! loses the name, and everything else waits under a name of its own in the root, as Linux's orphans do.
-//! Directories that go are removed at the end, when all that was in them has gone.
+//! Inodes have their turns in the order of their numbers. Each gets its new names; before that, the
+//! directories in which they lie get theirs, from the top, whatever their numbers
+//! ([`place`](Namespace::place)). So a directory never moves into one that lies in it: all that lead to its
+//! new place are in theirs. The only thing that can be in the way is a name that another inode still has.
+//! That inode loses it: a file that has others loses the name, and everything else waits under a name of its
+//! own in the root, as Linux's orphans do. Directories that go are removed at the end, when all that was in
+//! them has gone.
 
 use vlinder_format::ObjectId;
 
@@ -110,8 +111,8 @@ impl<'s, S: Names> Namespace<'s, S> {
 
     /// Gives a file the names of the new state.
     fn name_file(&mut self, file: Identity) -> Result<(), SendError> {
-        // A name stays missing until it is there: a file that loses its last name on the way must know that it
-        // comes back.
+        // A name stays missing until it is there: a file that loses its last name on the way must know that
+        // it comes back.
         while let Some(link) = self.names.file(file)?.missing.last().cloned() {
             self.place(link.parent)?;
             self.vacate(&link)?;

@@ -1,5 +1,5 @@
-//! Two random states of a subvolume, and a receiver that applies the changes as a kernel would: it refuses what
-//! a kernel refuses, and the last name of a file that the new state has never goes.
+//! Two random states of a subvolume, and a receiver that applies the changes as a kernel would: it refuses
+//! what a kernel refuses, and the last name of a file that the new state has never goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,8 +78,13 @@ impl Subvolume {
     }
 
     fn directory(&self, index: usize) -> Identity {
-        let directories: Vec<Identity> =
-            self.model.inodes.values().filter(|facts| facts.is_directory).map(|facts| facts.identity).collect();
+        let directories: Vec<Identity> = self
+            .model
+            .inodes
+            .values()
+            .filter(|facts| facts.is_directory)
+            .map(|facts| facts.identity)
+            .collect();
         directories[index % directories.len()]
     }
 
@@ -166,9 +171,8 @@ impl Subvolume {
 
     fn exchange(&mut self, one: usize, other: usize) {
         let (Some((first, a)), Some((second, b))) = (self.name(one), self.name(other)) else { return };
-        let is_circle = |inode, place: &(Identity, Vec<u8>)| {
-            self.is_directory(inode) && self.is_inside(place.0, inode)
-        };
+        let is_circle =
+            |inode, place: &(Identity, Vec<u8>)| self.is_directory(inode) && self.is_inside(place.0, inode);
         if !is_circle(a, &second) && !is_circle(b, &first) {
             self.model.names.insert(first, b);
             self.model.names.insert(second, a);
@@ -271,8 +275,9 @@ fn changes(old: Option<&Model>, new: &Model) -> Vec<NameChange> {
 
 fn is_received(old: Option<&Model>, new: &Model) -> Vec<NameChange> {
     let changes = changes(old, new);
-    let is_directory_of =
-        |model: &Model| model.inodes.values().filter(|facts| facts.is_directory).map(|facts| facts.identity).collect();
+    let is_directory_of = |model: &Model| {
+        model.inodes.values().filter(|facts| facts.is_directory).map(|facts| facts.identity).collect()
+    };
     let mut directories: BTreeSet<Identity> = old.map(is_directory_of).unwrap_or_default();
     directories.insert(Identity::ROOT);
     let mut receiver = Receiver {
@@ -281,7 +286,8 @@ fn is_received(old: Option<&Model>, new: &Model) -> Vec<NameChange> {
         lasting: new.inodes.values().map(|facts| facts.identity).collect(),
     };
     for change in &changes {
-        receiver.apply(change, |inode| new.inodes.get(&inode.number.0).is_some_and(|facts| facts.is_directory));
+        receiver
+            .apply(change, |inode| new.inodes.get(&inode.number.0).is_some_and(|facts| facts.is_directory));
     }
     assert_eq!(receiver.names, new.names);
     changes

@@ -16,7 +16,7 @@ pub(super) fn decode(
     protocol: Protocol,
     payload: &[u8],
 ) -> Result<Command<'_>, WireError> {
-    let attributes = Attributes::find(kind, protocol, payload)?;
+    let attributes = FoundAttributes::find(kind, protocol, payload)?;
     if kind == CommandKind::End {
         return Ok(Command::End);
     }
@@ -28,19 +28,19 @@ pub(super) fn decode(
 }
 
 /// The attributes of one command, by their types.
-struct Attributes<'a> {
+struct FoundAttributes<'a> {
     kind: CommandKind,
     found: [Option<&'a [u8]>; TYPES],
 }
 
-impl<'a> Attributes<'a> {
+impl<'a> FoundAttributes<'a> {
     fn find(kind: CommandKind, protocol: Protocol, payload: &'a [u8]) -> Result<Self, WireError> {
         let mut found = [None; TYPES];
         let mut rest = payload;
         while !rest.is_empty() {
             let (number, after) = split_u16(rest).ok_or(WireError::Overlong { kind })?;
-            let attribute = AttributeType::from_number(number)
-                .ok_or(WireError::UnknownAttribute { kind, number })?;
+            let attribute =
+                AttributeType::from_number(number).ok_or(WireError::UnknownAttribute { kind, number })?;
             let (value, next) = if attribute == AttributeType::Data && protocol.has_open_data() {
                 (after, &[][..])
             } else {
@@ -76,11 +76,9 @@ impl<'a> Attributes<'a> {
             CommandKind::MakeNode => Command::MakeNode(self.node(path)?),
             CommandKind::MakeFifo => Command::MakeFifo(self.node(path)?),
             CommandKind::MakeSocket => Command::MakeSocket(self.node(path)?),
-            CommandKind::Symlink => Command::Symlink {
-                path,
-                inode: self.inode()?,
-                target: self.bytes(AttributeType::LinkPath)?,
-            },
+            CommandKind::Symlink => {
+                Command::Symlink { path, inode: self.inode()?, target: self.bytes(AttributeType::LinkPath)? }
+            }
             CommandKind::Rename => Command::Rename { path, to: self.bytes(AttributeType::NewPath)? },
             CommandKind::Link => Command::Link { path, existing: self.bytes(AttributeType::LinkPath)? },
             CommandKind::Unlink => Command::Unlink { path },

@@ -4,9 +4,8 @@ use vlinder_codec::checksum::crc32c;
 use vlinder_format::Uuid;
 use vlinder_format::inode::Timestamp;
 
-use super::{
-    AttributeType, COMMAND_HEAD_BYTES, Command, CommandKind, EncodedWrite, Node, Protocol, Snapshot, WireError,
-};
+use super::limits::COMMAND_HEAD_BYTES;
+use super::{AttributeType, Command, CommandKind, EncodedWrite, Node, Protocol, Snapshot, WireError};
 
 /// Appends a whole command to `output`. Writes nothing if it can't.
 ///
@@ -23,7 +22,7 @@ pub(super) fn encode(
     }
     let start = output.len();
     output.resize(start + COMMAND_HEAD_BYTES, 0);
-    let mut attributes = Attributes { kind, protocol, output, failure: None };
+    let mut attributes = AttributeWriter { kind, protocol, output, failure: None };
     attributes.put_all(command);
     if let Some(failure) = attributes.failure {
         output.truncate(start);
@@ -44,14 +43,14 @@ fn seal(kind: CommandKind, command: &mut [u8]) {
 }
 
 /// The attributes of one command, as they are appended.
-struct Attributes<'a> {
+struct AttributeWriter<'a> {
     kind: CommandKind,
     protocol: Protocol,
     output: &'a mut Vec<u8>,
     failure: Option<WireError>,
 }
 
-impl Attributes<'_> {
+impl AttributeWriter<'_> {
     fn put_all(&mut self, command: &Command<'_>) {
         if let Some(path) = command.path() {
             self.bytes(AttributeType::Path, path);
@@ -109,7 +108,13 @@ impl Attributes<'_> {
                 self.data(data);
             }
             Command::Clone {
-                offset, length, source_uuid, source_transid, source_path, source_offset, ..
+                offset,
+                length,
+                source_uuid,
+                source_transid,
+                source_path,
+                source_offset,
+                ..
             } => {
                 self.number(AttributeType::FileOffset, offset);
                 self.number(AttributeType::CloneLength, length);

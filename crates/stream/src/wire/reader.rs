@@ -4,8 +4,10 @@ use std::io::{ErrorKind, Read};
 
 use vlinder_codec::checksum::crc32c;
 
-use super::protocol::HEADER_BYTES;
-use super::{COMMAND_HEAD_BYTES, Command, CommandKind, MAX_COMMAND_BYTES, Protocol, WireError, decode::decode};
+use super::decode::decode;
+use super::header::{self, HEADER_BYTES};
+use super::limits::COMMAND_HEAD_BYTES;
+use super::{Command, CommandKind, MAX_COMMAND_BYTES, Protocol, WireError};
 
 /// Reads one stream after another. What a command claims is believed only after its checksum was compared,
 /// its length only up to [`MAX_COMMAND_BYTES`].
@@ -36,7 +38,7 @@ impl<R: Read> StreamReader<R> {
         if !self.fill(&mut header)? {
             return Ok(None);
         }
-        Protocol::of_header(&header).map(Some)
+        header::decode(&header).map(Some)
     }
 
     /// Reads the next command of a stream of a version.

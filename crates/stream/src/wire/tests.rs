@@ -185,9 +185,10 @@ fn every_changed_bit_of_a_command_is_found() {
         changed[bit / 8] ^= 1 << (bit % 8);
         let mut reader = StreamReader::new(&changed[..]);
         reader.begin().unwrap();
-        let read = reader.next_command(Protocol::V1).map(|_| ()).and_then(|()| {
-            reader.next_command(Protocol::V1).map(|_| ())
-        });
+        let read = reader
+            .next_command(Protocol::V1)
+            .map(|_| ())
+            .and_then(|()| reader.next_command(Protocol::V1).map(|_| ()));
         assert!(read.is_err(), "bit {bit}");
     }
 }

@@ -2,7 +2,9 @@
 
 use std::io::Write;
 
-use super::{Command, Protocol, WireError, encode::encode};
+use super::encode::encode;
+use super::header::{self, HEADER_BYTES};
+use super::{Command, Protocol, WireError};
 
 /// Bytes that are gathered before the output gets them.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -36,8 +38,8 @@ impl<W: Write> StreamWriter<W> {
     /// # Errors
     /// The output failed.
     pub fn begin(&mut self) -> Result<(), WireError> {
-        self.buffer.extend_from_slice(&self.protocol.header());
-        self.position += self.protocol.header().len() as u64;
+        self.buffer.extend_from_slice(&header::encode(self.protocol));
+        self.position += HEADER_BYTES as u64;
         self.write_if_full()
     }
 
