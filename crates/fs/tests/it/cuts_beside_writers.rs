@@ -293,7 +293,7 @@ fn run(options: &str, seed: u64) {
 
 #[test]
 fn what_threads_fsynced_is_there_after_any_cut() {
-    require!(Tool("btrfs"));
+    require!(LongRun, Tool("btrfs"));
     let number = |name: &str, otherwise: u64| {
         std::env::var(name)
             .map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))

@@ -359,6 +359,7 @@ fn what_the_last_commit_shares_is_not_overwritten_in_place() {
 /// in the other. More threads seek than there are processors, so that some are interrupted between the two.
 #[test]
 fn seeking_beside_a_flush_misses_no_data() {
+    require!(LongRun);
     let scratch = Scratch::in_memory("seek-flush");
     let image = make_image(&scratch, 300 << 20);
     let filesystem = Filesystem::open(&[&image], OpenOptions::default()).unwrap();

@@ -31,7 +31,7 @@ fn data_bytes_in_use(files: &Files) -> u64 {
 
 #[test]
 fn a_run_behind_a_failed_batch_is_flushed_again() {
-    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    require!(LongRun, Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("flush-steps");
     let image = image(&scratch, IMAGE_BYTES >> 20, &[]);
     let empty = std::fs::read(&image).unwrap();

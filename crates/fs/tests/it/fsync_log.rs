@@ -176,6 +176,7 @@ fn told(operations: &[&str], between: Option<&str>, target: &str) -> String {
 
 #[test]
 fn every_sequence_of_one_or_two_operations_is_as_it_was_fsynced() {
+    require!(LongRun);
     let image = base(&recipe(Format::Plain, ""), SEQUENCES_BEFORE);
     let share: usize = std::env::var("FSYNC_LOG_SHARE").map_or(40, |text| text.parse().unwrap());
     let (mut wrong, mut judged, mut number) = (Vec::new(), 0, 0);
@@ -413,6 +414,7 @@ fn fsyncs_at_the_same_time_ride_with_one_another() {
 
 #[test]
 fn on_a_full_disk_what_was_fsynced_is_there() {
+    require!(LongRun);
     let mut stage = Stage::open(&base(&recipe(Format::Plain, ""), "mkdir A"), "");
     stage.is_watched = false;
     let mut synced = Vec::new();
@@ -521,6 +523,7 @@ fn full_commits_are_counted_by_their_reason() {
 
 #[test]
 fn many_fsyncs_take_no_chunk_that_data_could_have_had() {
+    require!(LongRun);
     let image = base(&Recipe { device_bytes: 512 << 20, ..Recipe::default() }, "");
     let stage = Stage::open(&image, "commit=300");
     let filesystem = &stage.filesystem;

@@ -60,7 +60,7 @@ fn write_all(files: &Files) -> (Vec<u64>, bool) {
 
 #[test]
 fn whatever_write_finds_the_host_full_nothing_accepted_is_lost() {
-    require!(Tool("mkfs.btrfs"));
+    require!(LongRun, Tool("mkfs.btrfs"));
     let scratch = Scratch::new("full-host");
     let empty = std::fs::read(image(&scratch, 128, &[])).unwrap();
     let mut is_told_somewhere = false;

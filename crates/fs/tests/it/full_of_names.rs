@@ -8,7 +8,7 @@ use vlinder_testkit::{Scratch, require};
 
 #[test]
 fn a_disk_full_of_names_refuses_more_and_lets_go_of_all() {
-    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    require!(LongRun, Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("full-of-names");
     let image = image(&scratch, 128, &[]);
     let filesystem = open(&image);
@@ -44,7 +44,7 @@ fn a_disk_full_of_names_refuses_more_and_lets_go_of_all() {
 
 #[test]
 fn reading_a_full_disk_does_not_end_its_writing() {
-    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    require!(LongRun, Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("full-and-read");
     let image = image(&scratch, 128, &[]);
     let caller = root_user();
@@ -85,7 +85,7 @@ fn reading_a_full_disk_does_not_end_its_writing() {
 
 #[test]
 fn times_are_set_on_a_full_disk_and_are_there_when_it_has_room() {
-    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    require!(LongRun, Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("full-and-times");
     let image = image(&scratch, 128, &[]);
     let caller = root_user();

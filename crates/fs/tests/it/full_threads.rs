@@ -192,7 +192,7 @@ fn empty(files: &Files, what: &str) {
 
 #[test]
 fn threads_on_a_full_file_system() {
-    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    require!(LongRun, Tool("mkfs.btrfs"), Tool("btrfs"));
     let number = |name: &str, otherwise: u64| {
         std::env::var(name)
             .map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))

@@ -12,8 +12,10 @@ mod removals;
 mod state;
 #[cfg(test)]
 mod tests;
+mod tree_names;
 
 pub use error::SendError;
 pub use name_change::NameChange;
 pub use namespace::Namespace;
 pub use state::{Identity, InodeFacts, Link, Names};
+pub use tree_names::TreeNames;

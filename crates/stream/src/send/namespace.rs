@@ -8,6 +8,8 @@
 //! own in the root, as Linux's orphans do. Directories that go are removed at the end, when all that was in
 //! them has gone.
 
+use std::collections::BTreeSet;
+
 use vlinder_format::ObjectId;
 
 use super::paths::Paths;
@@ -21,18 +23,40 @@ pub struct Namespace<'s, S> {
     paths: Paths,
     removals: Removals,
     changes: Vec<NameChange>,
+    touched: BTreeSet<Identity>,
 }
 
 impl<'s, S: Names> Namespace<'s, S> {
     /// From the old state, or from an empty subvolume, to the new one.
     pub fn new(old: Option<&'s S>, new: &'s S) -> Self {
         let (paths, removals) = (Paths::default(), Removals::default());
-        Self { names: ReceiverNames::new(old, new), paths, removals, changes: Vec::new() }
+        let (changes, touched) = (Vec::new(), BTreeSet::new());
+        Self { names: ReceiverNames::new(old, new), paths, removals, changes, touched }
     }
 
     /// What happened since this was asked last, in the order in which it has to happen.
     pub fn take_changes(&mut self) -> Vec<NameChange> {
         std::mem::take(&mut self.changes)
+    }
+
+    /// Directories whose times the changes of names moved, and which the new state has: they get their own back
+    /// when nothing changes any more.
+    ///
+    /// # Errors
+    /// What reading met.
+    pub fn touched_directories(&self) -> Result<Vec<Identity>, SendError> {
+        let mut lasting = Vec::with_capacity(self.touched.len());
+        for directory in &self.touched {
+            if *directory == Identity::ROOT || self.names.new_inode(*directory)?.is_some() {
+                lasting.push(*directory);
+            }
+        }
+        Ok(lasting)
+    }
+
+    /// The times of a directory have to be told at the end.
+    pub fn touch(&mut self, directory: Identity) {
+        self.touched.insert(directory);
     }
 
     /// An inode that is not the same in both states gets its new names, or goes. Turns come in the order of
@@ -65,7 +89,8 @@ impl<'s, S: Names> Namespace<'s, S> {
     pub fn finish(&mut self) -> Result<(), SendError> {
         self.names.advance(ObjectId(u64::MAX));
         for directory in self.removals.in_order()? {
-            let path = self.path_of_directory(directory)?;
+            let place = self.names.place(directory)?;
+            let path = self.touched_path(&place)?;
             self.changes.push(NameChange::RemoveDirectory { path });
         }
         Ok(())
@@ -93,6 +118,16 @@ impl<'s, S: Names> Namespace<'s, S> {
         self.paths.of_place(&self.names, &Place::Link(link))
     }
 
+    /// The path of a name that comes or goes. The directory that it is in gets another time.
+    fn touched_path(&mut self, place: &Place) -> Result<Vec<u8>, SendError> {
+        let parent = match place {
+            Place::Link(link) => link.parent,
+            Place::Orphan(_) => Identity::ROOT,
+        };
+        self.touched.insert(parent);
+        self.paths.of_place(&self.names, place)
+    }
+
     fn remove(&mut self, facts: InodeFacts) -> Result<(), SendError> {
         if facts.is_directory {
             let Some(old) = self.names.old else { return Ok(()) };
@@ -103,7 +138,7 @@ impl<'s, S: Names> Namespace<'s, S> {
         }
         let names = std::mem::take(self.names.file(facts.identity)?);
         for place in names.spare {
-            let path = self.paths.of_place(&self.names, &place)?;
+            let path = self.touched_path(&place)?;
             self.changes.push(NameChange::Unlink { path });
         }
         Ok(())
@@ -116,15 +151,13 @@ impl<'s, S: Names> Namespace<'s, S> {
         while let Some(link) = self.names.file(file)?.missing.last().cloned() {
             self.place(link.parent)?;
             self.vacate(&link)?;
-            let path = self.paths.of_place(&self.names, &Place::Link(link.clone()))?;
+            let path = self.touched_path(&Place::Link(link.clone()))?;
             let names = self.names.file(file)?;
             let (spare, existing) = (names.spare.pop(), names.any());
             names.missing.pop();
             names.kept.push(link);
             let change = match (spare, existing) {
-                (Some(spare), _) => {
-                    NameChange::Rename { from: self.paths.of_place(&self.names, &spare)?, to: path }
-                }
+                (Some(spare), _) => NameChange::Rename { from: self.touched_path(&spare)?, to: path },
                 (None, Some(existing)) => {
                     NameChange::Link { existing: self.paths.of_place(&self.names, &existing)?, path }
                 }
@@ -133,7 +166,7 @@ impl<'s, S: Names> Namespace<'s, S> {
             self.changes.push(change);
         }
         for place in std::mem::take(&mut self.names.file(file)?.spare) {
-            let path = self.paths.of_place(&self.names, &place)?;
+            let path = self.touched_path(&place)?;
             self.changes.push(NameChange::Unlink { path });
         }
         Ok(())
@@ -173,9 +206,10 @@ impl<'s, S: Names> Namespace<'s, S> {
             return Ok(());
         }
         self.vacate(&link)?;
-        let to = self.paths.of_place(&self.names, &target)?;
+        let to = self.touched_path(&target)?;
         if is_old {
-            let from = self.path_of_directory(directory)?;
+            let place = self.names.place(directory)?;
+            let from = self.touched_path(&place)?;
             self.changes.push(NameChange::Rename { from, to });
             self.names.orphans.remove(&directory);
             self.paths.note_move();
@@ -204,8 +238,9 @@ impl<'s, S: Names> Namespace<'s, S> {
         if place != Place::Link(link.clone()) {
             return Ok(());
         }
-        let from = self.paths.of_place(&self.names, &place)?;
+        let from = self.touched_path(&place)?;
         let orphan = self.orphan_name(directory)?;
+        self.touch(Identity::ROOT);
         self.changes.push(NameChange::Rename { from, to: orphan.clone() });
         self.names.orphans.insert(directory, orphan);
         self.paths.note_move();
@@ -221,9 +256,10 @@ impl<'s, S: Names> Namespace<'s, S> {
         let Some(index) = names.spare.iter().position(|spare| *spare == place) else { return Ok(()) };
         names.spare.swap_remove(index);
         let (is_last, comes_back) = (names.any().is_none(), !names.missing.is_empty());
-        let path = self.paths.of_place(&self.names, &place)?;
+        let path = self.touched_path(&place)?;
         if is_last && comes_back {
             let orphan = self.orphan_name(file)?;
+            self.touch(Identity::ROOT);
             self.changes.push(NameChange::Rename { from: path, to: orphan.clone() });
             self.names.file(file)?.spare.push(Place::Orphan(orphan));
         } else {

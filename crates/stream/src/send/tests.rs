@@ -1,6 +1,7 @@
 //! Two random states of a subvolume, and a receiver that applies the changes as a kernel would: it refuses
 //! what a kernel refuses, and the last name of a file that the new state has never goes.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
@@ -246,7 +247,8 @@ impl Receiver {
     }
 }
 
-fn changes(old: Option<&Model>, new: &Model) -> Vec<NameChange> {
+/// The changes, and the directories whose times they move.
+fn changes(old: Option<&Model>, new: &Model) -> (Vec<NameChange>, Vec<Identity>) {
     let mut namespace = Namespace::new(old, new);
     let numbers: BTreeSet<u64> =
         old.into_iter().chain([new]).flat_map(|model| model.inodes.keys().copied()).collect();
@@ -270,11 +272,26 @@ fn changes(old: Option<&Model>, new: &Model) -> Vec<NameChange> {
     }
     namespace.finish().unwrap();
     changes.extend(namespace.take_changes());
-    changes
+    (changes, namespace.touched_directories().unwrap())
+}
+
+/// Directories that are in both states, with other names in them.
+fn directories_with_other_names(old: &Model, new: &Model) -> BTreeSet<Identity> {
+    let only = |one: &Model, other: &Model| -> Vec<Identity> {
+        let differs = |slot: &&(Identity, Vec<u8>)| one.names.get(slot) != other.names.get(slot);
+        one.names.keys().filter(differs).map(|(directory, _)| *directory).collect()
+    };
+    let is_there = |model: &Model, directory: &Identity| {
+        model.inodes.get(&directory.number.0).is_some_and(|facts| facts.identity == *directory)
+    };
+    let changed = only(old, new).into_iter().chain(only(new, old));
+    changed.filter(|directory| is_there(old, directory) && is_there(new, directory)).collect()
 }
 
 fn is_received(old: Option<&Model>, new: &Model) -> Vec<NameChange> {
-    let changes = changes(old, new);
+    let (changes, touched) = changes(old, new);
+    let must_be_touched = old.map(|old| directories_with_other_names(old, new)).unwrap_or_default();
+    assert!(must_be_touched.iter().all(|directory| touched.contains(directory)), "{touched:?}");
     let is_directory_of = |model: &Model| {
         model.inodes.values().filter(|facts| facts.is_directory).map(|facts| facts.identity).collect()
     };
@@ -303,6 +320,12 @@ fn subvolume_after(start: &Subvolume, operations: &[Operation]) -> Subvolume {
 fn random_states_are_received_whole_and_one_from_another() {
     let cases = std::env::var("CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(3000);
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let kinds = RefCell::new(BTreeMap::new());
+    let count = |changes: &[NameChange]| {
+        for change in changes {
+            *kinds.borrow_mut().entry(kind(change)).or_insert(0_u32) += 1;
+        }
+    };
     runner
         .run(&(operations(60), operations(30)), |(first, second)| {
             let before = subvolume_after(&Subvolume::new(), &first);
@@ -313,9 +336,23 @@ fn random_states_are_received_whole_and_one_from_another() {
             let creates = full.iter().filter(|change| matches!(change, NameChange::Create { .. })).count();
             let links = full.iter().filter(|change| matches!(change, NameChange::Link { .. })).count();
             assert_eq!((creates + 1, creates + links), (after.model.inodes.len(), full.len()));
-            is_received(Some(&before.model), &after.model);
-            is_received(Some(&after.model), &before.model);
+            count(&is_received(Some(&before.model), &after.model));
+            count(&is_received(Some(&after.model), &before.model));
             Ok(())
         })
         .unwrap();
+    let kinds = kinds.into_inner();
+    assert_eq!(kinds.len(), 6, "{kinds:?}");
+    assert!(kinds.values().all(|count| *count >= 20), "{kinds:?}");
+}
+
+fn kind(change: &NameChange) -> &'static str {
+    match change {
+        NameChange::Create { .. } => "create",
+        NameChange::Rename { to, .. } if to.starts_with(b"o2") => "wait",
+        NameChange::Rename { .. } => "rename",
+        NameChange::Link { .. } => "link",
+        NameChange::Unlink { .. } => "unlink",
+        NameChange::RemoveDirectory { .. } => "remove directory",
+    }
 }
