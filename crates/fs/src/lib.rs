@@ -16,8 +16,9 @@
 //! In this order, each optional: the lock of subvolumes' places → the rename lock of the file system →
 //! [`Inode::operation`] of directories, then of other inodes, several of one kind in the order of their ids
 //! (a directory's ancestor before it, in rename) → the locks of files' extents and of ranges of files
-//! ([`data`]) → a transaction handle → [`Inode::state`]. `state` is never held over I/O or while a handle is
-//! begun; what the committer calls takes `state` alone, never `operation`.
+//! ([`data`]) → a transaction handle → [`Inode::state`] → what is remembered for an inode's permissions.
+//! `state` is never held over I/O or while a handle is begun; what the committer calls takes `state` alone,
+//! never `operation`.
 
 mod access_time;
 mod acl;

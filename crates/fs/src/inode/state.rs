@@ -3,7 +3,6 @@
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode::{InodeItem, Timestamp};
 
-use crate::acl::AclCache;
 use crate::compression_property::CompressionProperty;
 
 /// Longer than bytes stay in the kernel's cache (`dirty_expire_interval` and `dirty_writeback_interval`: 35
@@ -34,10 +33,6 @@ pub struct InodeState {
     pub(crate) times_came: Option<Timestamp>,
     /// The value of `btrfs.compression`, as far as it was read.
     pub(crate) compression: Option<CompressionProperty>,
-    /// It is known that there are no file capabilities.
-    pub(crate) no_capability: bool,
-    /// The ACLs, as far as they were read.
-    pub(crate) acl: AclCache,
 }
 
 impl InodeState {
@@ -53,8 +48,6 @@ impl InodeState {
             deleted: false,
             times_came: None,
             compression: None,
-            no_capability: false,
-            acl: AclCache::default(),
         }
     }
 
