@@ -5,7 +5,7 @@ use vlinder_format::inode::{
     DeviceNumber, FileType, GroupId, InodeFlags, InodeItem, Mode, Timestamp, UserId,
 };
 
-use crate::ids::InodeId;
+use crate::data::InodeId;
 
 /// The attributes of a file at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

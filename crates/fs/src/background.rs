@@ -9,7 +9,7 @@ use vlinder_base::sync::Arc;
 use vlinder_base::thread;
 
 use crate::Result;
-use crate::background_wake::Wake;
+use crate::data::Wake;
 use crate::maintenance::Maintenance;
 use crate::options::OpenOptions;
 

@@ -10,8 +10,7 @@ use vlinder_transaction::EngineError;
 use vlinder_tree::TreeError;
 use vlinder_volume::VolumeError;
 
-use crate::data::DataError;
-use crate::ids::InodeId;
+use crate::data::{DataError, InodeId};
 use crate::mount_option::OptionError;
 
 macro_rules! refusals {

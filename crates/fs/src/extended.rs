@@ -6,7 +6,7 @@ use vlinder_format::inode::{FileType, InodeFlags};
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::attribute_change::{AttributeMode, CAPABILITY_NAME, change_attribute};
-use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
+use crate::data::{COMPRESSION_NAME, CompressionProperty};
 use crate::inode::Inode;
 use crate::metadata::InodeAttributes;
 use crate::property::require_compression_feature;

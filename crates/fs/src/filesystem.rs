@@ -7,10 +7,9 @@ use vlinder_transaction::{Engine, Handle, Reservation};
 
 use crate::access_time::AccessTimeRule;
 use crate::closer::Closer;
-use crate::data::{FileStore, begin};
+use crate::data::{FileStore, InodeId, begin};
 use crate::file::FileContent;
 use crate::health::{DeviceCounter, device_counters};
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::table::InodeTable;
 use crate::maintenance::Maintenance;
@@ -51,7 +50,7 @@ struct Shared {
 impl Filesystem {
     /// A file system of an engine. The top level is its root, whether that can be read or not.
     pub(crate) fn assemble(engine: Arc<Engine>, options: OpenOptions) -> Self {
-        let store = Arc::new(FileStore::new(engine, &options));
+        let store = Arc::new(FileStore::new(engine, options.data(), &options.registry));
         let inodes = Arc::new(InodeTable::new(Arc::clone(&store), &options));
         let maintenance = Arc::new(Maintenance::new(Arc::clone(&inodes), &options));
         let shared = Shared {

@@ -7,10 +7,9 @@ use vlinder_format::{Damage, ItemType, ObjectId, RootId};
 use vlinder_transaction::Engine;
 use vlinder_tree::Readahead;
 
-use crate::data::FileStore;
+use crate::data::{FileStore, InodeId};
 use crate::directory::target::NameTarget;
 use crate::directory::{DirectoryRecord, check_name, check_new_name};
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::table::InodeTable;
 use crate::open::Opener;

@@ -8,11 +8,10 @@ use vlinder_format::{Generation, RootId};
 use vlinder_transaction::{ChangeKind, Handle, Reservation};
 
 use crate::changes::Changes;
-use crate::data::begin;
+use crate::data::{InodeId, begin};
 use crate::directory::check_new_name;
 use crate::directory::index::{find_index, take_index};
 use crate::directory::target::NameTarget;
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::name_view::Names;
 use crate::new_file::{NewFile, Prepared, note_names_changed, prepare, remember};

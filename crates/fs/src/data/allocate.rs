@@ -16,13 +16,13 @@ use super::dirty_bytes::put_sectors;
 use super::extent::Extent;
 use super::file_node::FileNode;
 use super::file_store::FileStore;
+use super::inode_state::InodeState;
 use super::open_cache::OpenCache;
 use super::read_whole::read_whole;
 use super::rewrite::Rewrite;
+use super::sectors::MAX_FILE_SIZE;
 use super::truncate::{drop_behind_end, drop_unflushed_range, extend, inline_bytes, settle_size, zero_tail};
 use super::{flush, items};
-use crate::inode::InodeState;
-use crate::sectors::MAX_FILE_SIZE;
 use crate::{Refusal, Result};
 
 /// The largest preallocated extent that Linux makes.

@@ -15,10 +15,10 @@ use super::file_store::FileStore;
 use super::open_cache::OpenCache;
 use super::read::read;
 use super::rewrite::Rewrite;
+use super::sectors::MAX_FILE_SIZE;
 use super::truncate::{drop_behind_end, zero_tail};
 use super::write::write;
 use super::{flush, items};
-use crate::sectors::MAX_FILE_SIZE;
 use crate::{Refusal, Result};
 
 /// How much a copy that shares nothing reads at a time.

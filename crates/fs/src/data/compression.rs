@@ -4,10 +4,11 @@ use vlinder_codec::compress::Compression;
 use vlinder_format::features::IncompatFeatures;
 use vlinder_transaction::{Charge, Engine, Handle};
 
+use super::attribute_value::attribute_value;
+use super::compression_property::{COMPRESSION_NAME, CompressionProperty};
 use super::file_node::FileNode;
 use super::file_store::FileStore;
-use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
-use crate::{Result, attribute_items};
+use crate::Result;
 
 /// The `btrfs.compression` of a file or directory, from memory or its attribute.
 ///
@@ -17,7 +18,7 @@ pub(crate) fn compression_property(store: &FileStore, node: &FileNode) -> Result
     if let Some(known) = node.state().compression {
         return Ok(known);
     }
-    let value = attribute_items::read(store.engine(), node.tree(), node.number(), COMPRESSION_NAME)?;
+    let value = attribute_value(store.engine(), node.tree(), node.number(), COMPRESSION_NAME)?;
     let read =
         value.and_then(|value| CompressionProperty::parse(&value)).unwrap_or(CompressionProperty::None);
     Ok(*node.state().compression.get_or_insert(read))

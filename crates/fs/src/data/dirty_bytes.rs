@@ -12,10 +12,10 @@ use vlinder_transaction::{DataPromise, EngineError, PromisedData};
 use super::file_data::DELALLOC;
 use super::file_node::FileNode;
 use super::file_store::FileStore;
+use super::inode_state::InodeState;
 use super::make_room::make_room;
 use super::own_space;
 use super::runs::Runs;
-use crate::inode::InodeState;
 use crate::{FsError, Refusal, Result};
 
 /// What stands for the data space of bytes on their way into memory; given back unless it is kept.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use vlinder_base::sync::{Arc, Mutex};
 
 use super::file_node::FileNode;
-use crate::ids::InodeId;
+use super::ids::InodeId;
 
 /// Fewer are not looked through.
 const FEW: usize = 128;

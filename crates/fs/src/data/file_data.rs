@@ -5,8 +5,8 @@ use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use vlinder_extent_state::{ByteRange, ExtentState, Metrics, Options, Owner, StateBits};
 
+use super::ids::InodeId;
 use super::unflushed::Unflushed;
-use crate::ids::InodeId;
 use crate::{FsError, Result};
 
 /// Bytes that no extent on disk holds yet.

@@ -11,9 +11,9 @@ use vlinder_transaction::Handle;
 
 use super::file_data::FileData;
 use super::file_tree::FileTree;
+use super::ids::InodeId;
+use super::inode_state::InodeState;
 use crate::Result;
-use crate::ids::InodeId;
-use crate::inode::InodeState;
 
 /// A file in memory without its names. One `Arc` for each [`InodeId`] at a time.
 pub(crate) struct FileNode {

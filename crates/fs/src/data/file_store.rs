@@ -1,30 +1,18 @@
 //! What the data of all files of one file system share: the engine, unflushed data, limits.
 
+use vlinder_base::metrics::Registry;
 use vlinder_base::sync::Arc;
 use vlinder_transaction::{ChangeKind, Charge, Engine, Handle, Reservation};
 
+use super::background_wake::Background;
+use super::data_options::DataOptions;
 use super::dirty_nodes::{DirtyNodes, ListChange};
 use super::file_node::FileNode;
 use super::held::Budget;
+use super::inode_state::InodeState;
 use super::room_attempts::Attempts;
 use super::write_back::WriteBack;
 use crate::Result;
-use crate::background_wake::Background;
-use crate::inode::InodeState;
-use crate::options::{CompressOption, OpenOptions};
-
-/// The options of a file system that say how data are read and stored.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DataOptions {
-    /// How new data are compressed where the file does not say so itself.
-    pub(super) compress: Option<CompressOption>,
-    /// The most bytes that a file has which lies in its tree.
-    pub(super) max_inline_bytes: u64,
-    /// The file system was opened to be read alone.
-    pub(super) read_only: bool,
-    /// What is read is not compared with its checksums.
-    pub(super) ignores_data_checksums: bool,
-}
 
 /// The file data of a file system.
 pub(crate) struct FileStore {
@@ -41,16 +29,11 @@ pub(crate) struct FileStore {
 }
 
 impl FileStore {
-    pub(crate) fn new(engine: Arc<Engine>, options: &OpenOptions) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, options: DataOptions, registry: &Registry) -> Self {
         Self {
             engine,
-            options: DataOptions {
-                compress: options.compress,
-                max_inline_bytes: options.max_inline_bytes,
-                read_only: options.read_only,
-                ignores_data_checksums: options.rescue.ignores_data_checksums,
-            },
-            write_back: WriteBack::new(options),
+            options,
+            write_back: WriteBack::new(&options, registry),
             read_ahead: Budget::default(),
             dirty: DirtyNodes::default(),
             attempts: Attempts::default(),

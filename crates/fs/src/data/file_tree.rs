@@ -7,16 +7,16 @@ use vlinder_base::sync::{Arc, Weak};
 use vlinder_forest::OpenTree;
 use vlinder_transaction::{Engine, Handle};
 
-use crate::drops::Drops;
-use crate::fsync_log::Journal;
+use super::changed_ranges::ChangedRanges;
+use super::drops::Drops;
 
 /// The tree of a subvolume in memory, as its files know it.
 pub(crate) struct FileTree {
     engine: Weak<Engine>,
     tree: Arc<OpenTree>,
     deleted: AtomicBool,
-    /// What changed since the last commit, for fsyncs; none where these commit instead.
-    journal: Option<Arc<Journal>>,
+    /// What is told of changes, for fsyncs; none where these commit instead.
+    changed: Option<Arc<dyn ChangedRanges>>,
     drops: Drops,
 }
 
@@ -27,22 +27,22 @@ impl fmt::Debug for FileTree {
 }
 
 impl FileTree {
-    pub(crate) fn new(engine: &Arc<Engine>, tree: Arc<OpenTree>, has_log: bool, drops: Drops) -> Self {
-        Self {
-            engine: Arc::downgrade(engine),
-            tree,
-            deleted: AtomicBool::new(false),
-            journal: has_log.then(Arc::default),
-            drops,
-        }
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        tree: Arc<OpenTree>,
+        changed: Option<Arc<dyn ChangedRanges>>,
+        drops: Drops,
+    ) -> Self {
+        Self { engine: Arc::downgrade(engine), tree, deleted: AtomicBool::new(false), changed, drops }
     }
 
     pub(crate) fn tree(&self) -> &Arc<OpenTree> {
         &self.tree
     }
 
-    pub(crate) fn journal(&self) -> Option<&Arc<Journal>> {
-        self.journal.as_ref()
+    /// What is told which ranges of its files changed.
+    pub(crate) fn changed_ranges(&self) -> Option<&dyn ChangedRanges> {
+        self.changed.as_deref()
     }
 
     /// Counts what its files drop.

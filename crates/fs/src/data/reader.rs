@@ -16,10 +16,10 @@ use super::fetch::{Fetch, Fetched, Fetches, MOST_BYTES, Source, Started};
 use super::file_node::FileNode;
 use super::file_store::FileStore;
 use super::held::HeldPart;
+use super::ids::InodeId;
 use super::open_cache::{Decoded, OpenCache};
 use super::pieces::{ReadPiece, pieces_of};
 use crate::Result;
-use crate::ids::InodeId;
 
 /// Items looked at for one part of a request; what they do not cover is read in further parts.
 const MOST_ITEMS: usize = 4096;

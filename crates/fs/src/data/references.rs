@@ -17,8 +17,8 @@ pub(crate) fn change(
     is_new: impl Fn(Logical) -> bool,
 ) {
     let (root, number) = (node.id().root, node.number());
-    if let Some(journal) = node.files().journal() {
-        journal.note_ranges(handle.generation(), number, &changes.touched);
+    if let Some(changed) = node.files().changed_ranges() {
+        changed.note_ranges(handle.generation(), number, &changes.touched);
     }
     let mut seen: HashSet<Logical> = HashSet::new();
     for reference in &changes.references {

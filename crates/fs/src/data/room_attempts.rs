@@ -2,7 +2,7 @@
 
 use vlinder_base::sync::Mutex;
 
-use crate::drops::Drops;
+use super::drops::Drops;
 
 /// What the last attempt to make room left behind.
 #[derive(Default)]

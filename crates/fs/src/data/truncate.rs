@@ -21,7 +21,7 @@ use super::items;
 use super::open_cache::OpenCache;
 use super::read_whole::read_whole;
 use super::rewrite::Rewrite;
-use crate::sectors::MAX_FILE_SIZE;
+use super::sectors::MAX_FILE_SIZE;
 use crate::{FsError, Refusal, Result};
 
 /// Gives a file another size: what is cut off is gone, what is added reads as zeros. The caller holds

@@ -10,8 +10,8 @@ use super::file_node::FileNode;
 use super::file_store::FileStore;
 use super::open_cache::OpenCache;
 use super::read_whole::read_whole;
+use super::sectors::{MAX_FILE_SIZE, whole_sectors};
 use super::{flush, truncate};
-use crate::sectors::{MAX_FILE_SIZE, whole_sectors};
 use crate::{Refusal, Result};
 
 /// Writes bytes at an offset. They are in memory when this returns, with the space for them promised; a flush

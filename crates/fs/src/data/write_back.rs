@@ -7,11 +7,11 @@ use vlinder_base::metrics::{Counter, Gauge, Histogram, Registry, Unit};
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 
+use super::data_options::DataOptions;
 use super::file_data::StateMaps;
 use super::file_node::FileNode;
 use super::flush::DeferredBatch;
-use crate::ids::InodeId;
-use crate::options::OpenOptions;
+use super::ids::InodeId;
 
 /// Counters of write-back and seeking.
 pub(crate) struct DataMetrics {
@@ -88,18 +88,18 @@ pub(crate) struct WriteBack {
 }
 
 impl WriteBack {
-    pub(crate) fn new(options: &OpenOptions) -> Self {
+    pub(crate) fn new(options: &DataOptions, registry: &Registry) -> Self {
         Self {
             limit_bytes: options.dirty_bytes,
             bytes: AtomicU64::new(0),
             files: Mutex::default(),
             state_maps: StateMaps::new(
-                vlinder_extent_state::Metrics::new(&options.registry),
+                vlinder_extent_state::Metrics::new(registry),
                 !options.disabled.state_trim,
             ),
             caches_seeks: !options.disabled.seek_cache,
             under_way: DeferredBatch::default(),
-            metrics: DataMetrics::new(&options.registry),
+            metrics: DataMetrics::new(registry),
         }
     }
 

@@ -9,9 +9,9 @@ use vlinder_format::inode::FileType;
 use vlinder_format::{Damage, ItemType, Key, RootId};
 
 use crate::closer::Closer;
+use crate::data::InodeId;
 use crate::directory::index::{end_of_indexes, first_free_index};
 use crate::directory::record::DirectoryRecord;
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::table::InodeTable;
 use crate::name_view::Names;

@@ -2,7 +2,7 @@
 
 use vlinder_format::inode::FileType;
 
-use crate::ids::InodeId;
+use crate::data::InodeId;
 
 /// One name of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]

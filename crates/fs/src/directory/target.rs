@@ -4,7 +4,7 @@ use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType};
 use vlinder_format::inode_ref::{self, InodeReferences};
 use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
 
-use crate::ids::InodeId;
+use crate::data::InodeId;
 use crate::inode::Inode;
 use crate::subvolume::place::DirectoryTree;
 use crate::subvolume::place_in_tree;

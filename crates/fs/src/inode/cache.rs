@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use vlinder_base::sync::{Arc, Mutex};
 
 use super::Inode;
-use crate::ids::InodeId;
+use crate::data::InodeId;
 
 const SHARDS: usize = 16;
 /// How many inodes a search for one to forget looks at, so that the bound holds at a constant cost.

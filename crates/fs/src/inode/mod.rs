@@ -4,10 +4,7 @@ pub(crate) mod cache;
 pub(crate) mod items;
 pub(crate) mod permission_cache;
 mod placeholder;
-mod state;
 pub(crate) mod table;
-
-pub use state::InodeState;
 
 use core::fmt;
 
@@ -19,8 +16,7 @@ use vlinder_transaction::Handle;
 
 use self::permission_cache::PermissionCache;
 use crate::Result;
-use crate::data::{FileData, FileNode};
-use crate::ids::InodeId;
+use crate::data::{FileData, FileNode, InodeId, InodeState};
 use crate::subvolume::Subvolume;
 
 /// An inode in memory. One `Arc` for each [`InodeId`] at a time.

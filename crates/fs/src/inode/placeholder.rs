@@ -10,7 +10,7 @@ use vlinder_format::{ObjectId, RootId};
 use super::Inode;
 use super::table::InodeTable;
 use crate::Result;
-use crate::ids::InodeId;
+use crate::data::InodeId;
 use crate::subvolume::Subvolume;
 
 impl InodeTable {

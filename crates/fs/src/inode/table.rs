@@ -9,8 +9,7 @@ use vlinder_transaction::EngineError;
 
 use super::Inode;
 use super::cache::InodeCache;
-use crate::data::FileStore;
-use crate::ids::InodeId;
+use crate::data::{FileStore, InodeId};
 use crate::options::OpenOptions;
 use crate::put_off::PutOff;
 use crate::subvolume::{Subvolume, place_in_tree};

@@ -6,7 +6,7 @@ use vlinder_format::{ItemType, Key, ObjectId};
 use super::ReplayError;
 use super::logged_items::LoggedItems;
 use super::subvolume::ReplayedSubvolume;
-use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
+use crate::data::{COMPRESSION_NAME, CompressionProperty};
 
 /// Brings the attributes of a log into the subvolume.
 pub(super) struct AttributeReplay<'s, 'r, 'a> {

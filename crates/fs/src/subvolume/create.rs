@@ -14,10 +14,9 @@ use vlinder_tree::{Change, Edit};
 
 use crate::acl::Acl;
 use crate::changes::Changes;
-use crate::data::begin;
+use crate::data::{InodeId, begin};
 use crate::directory::check_new_name;
 use crate::directory::index::take_index;
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::maintenance::Maintenance;
 use crate::name_view::Names;

@@ -15,7 +15,7 @@ use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
 use vlinder_transaction::Engine;
 use vlinder_tree::{Position, Readahead};
 
-use crate::ids::InodeId;
+use crate::data::InodeId;
 use crate::inode::Inode;
 use crate::{FsError, Result};
 

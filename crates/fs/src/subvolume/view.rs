@@ -5,7 +5,7 @@ use vlinder_format::RootId;
 
 use super::list::SubvolumeInformation;
 use super::{change, create, default, delete, list};
-use crate::ids::InodeId;
+use crate::data::InodeId;
 use crate::inode::Inode;
 use crate::maintenance::Maintenance;
 use crate::name_view::Names;

@@ -12,8 +12,8 @@ use vlinder_transaction::{Charge, Handle};
 
 use super::file_flush::{DirtyRange, FileFlush};
 use crate::Result;
-use crate::compression_property::CompressionProperty;
 use crate::data::compression::{compression_property, require_feature};
+use crate::data::compression_property::CompressionProperty;
 use crate::data::error::DataError;
 use crate::data::file_node::FileNode;
 use crate::data::file_store::FileStore;

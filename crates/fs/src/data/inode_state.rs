@@ -3,7 +3,7 @@
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode::{InodeItem, Timestamp};
 
-use crate::compression_property::CompressionProperty;
+use super::compression_property::CompressionProperty;
 
 /// Longer than bytes stay in the kernel's cache (`dirty_expire_interval` and `dirty_writeback_interval`: 35
 /// seconds).
