@@ -11,7 +11,7 @@ use crate::inode::Inode;
 
 /// The value of an attribute of a file in memory, without asking who wants it.
 pub(crate) fn of_inode(engine: &Engine, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
-    attribute_value(engine, inode.subvolume().tree(), inode.number(), name)
+    Ok(attribute_value(engine, inode.subvolume().tree(), inode.number(), name)?)
 }
 
 /// Gives each attribute of a file to `each`, in the order of the hashes of their names.

@@ -9,7 +9,7 @@ use vlinder_base::sync::Arc;
 use vlinder_base::thread;
 
 use crate::Result;
-use crate::data::Wake;
+use crate::data::{SpaceFailure, Wake};
 use crate::maintenance::Maintenance;
 use crate::options::OpenOptions;
 
@@ -82,7 +82,7 @@ impl BackgroundWork {
         let synced = self.maintenance.sync().map(drop);
         let freed =
             if self.maintenance.store().engine().dead_trees().is_empty() { Ok(()) } else { self.run() };
-        crate::FsError::graver(synced, freed)
+        SpaceFailure::graver(synced, freed)
     }
 
     /// Frees what deleted subvolumes leave, then commits.

@@ -202,7 +202,7 @@ impl Filesystem {
     /// # Errors
     /// No space, or the file system is read-only.
     pub fn begin(&self, items: u32) -> Result<Handle<'_>> {
-        begin(self.store(), Reservation::items(items))
+        Ok(begin(self.store(), Reservation::items(items))?)
     }
 
     /// An inode by its id.

@@ -16,6 +16,7 @@
 use std::time::Duration;
 
 use crate::Result;
+use crate::data::SpaceFailure;
 use crate::host_retry::{LONGEST_WAIT, Next};
 use crate::maintenance::Maintenance;
 

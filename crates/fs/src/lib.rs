@@ -62,7 +62,6 @@ mod opening;
 mod option_table;
 mod options;
 mod orphan;
-mod participant;
 pub mod path;
 mod permission;
 mod place_locks;

@@ -20,7 +20,7 @@ use crate::property::require_compression_feature;
 use crate::room::with_room;
 use crate::set_attributes::{SetAttributes, SetTime};
 use crate::stamp::{Stamp, now, recently};
-use crate::{Access, Caller, Capabilities, Refusal, Result, attribute_items};
+use crate::{Access, Caller, Capabilities, FsError, Refusal, Result, attribute_items};
 
 const SET_GROUP_ID: u32 = 0o2000;
 /// The flags that callers may set and clear.
@@ -259,7 +259,7 @@ impl InodeAttributes<'_> {
                 SetAttributes { permissions: Some(kept), keeps_capability, ..SetAttributes::default() };
             self.set_others_or_keep_times(caller, inode, &changes)?;
         }
-        with_room(self.engine(), || crate::data::truncate::truncate(self.store(), inode.node(), size))?;
+        with_room(self.engine(), || Ok(crate::data::truncate::truncate(self.store(), inode.node(), size)?))?;
         let mut handle = begin(self.store(), Reservation::accepted(1).of(ChangeKind::Attributes))?;
         let charged = inode.charge_item(&mut handle);
         let mut state = inode.state();
@@ -290,7 +290,7 @@ impl InodeAttributes<'_> {
                 self.set_others(caller, inode, changes, handle)
             });
         }
-        let begun = begin_at_once(self.store(), reservation);
+        let begun = begin_at_once(self.store(), reservation).map_err(FsError::from);
         match begun.and_then(|handle| self.set_others(caller, inode, changes, handle)) {
             Err(error) if error.refusal() == Some(Refusal::NoSpace) => {
                 self.keep_times(inode, changes);

@@ -12,6 +12,6 @@ impl OpenInode {
     pub fn read(&self, cache: &OpenCache, offset: u64, target: &mut [u8]) -> Result<usize> {
         let inode = self.inode();
         let _operation = inode.operation.read();
-        data::read::read(self.store(), inode.node(), cache, offset, target)
+        Ok(data::read::read(self.store(), inode.node(), cache, offset, target)?)
     }
 }

@@ -11,7 +11,7 @@ use vlinder_format::{Key, ObjectId, orphan};
 use vlinder_transaction::{ChangeKind, Charge, Handle, Reservation};
 
 use crate::changes::Changes;
-use crate::data::{InodeId, Steps, begin};
+use crate::data::{InodeId, SpaceFailure, Steps, begin};
 use crate::inode::Inode;
 use crate::inode::items::keys_of;
 use crate::inode::table::InodeTable;

@@ -73,7 +73,7 @@ impl Replacement {
             kill_privileges(filesystem.store(), filesystem.rights(), caller, target)?;
             let _noting = filesystem.store().background().noting();
             with_room(filesystem.engine(), || {
-                data::replace_content(filesystem.store(), source.node(), target.node())
+                Ok(data::replace_content(filesystem.store(), source.node(), target.node())?)
             })
         })
     }

@@ -23,7 +23,7 @@ use super::rewrite::Rewrite;
 use super::sectors::MAX_FILE_SIZE;
 use super::truncate::{drop_behind_end, drop_unflushed_range, extend, inline_bytes, settle_size, zero_tail};
 use super::{flush, items};
-use crate::{Refusal, Result};
+use crate::data::{DataRefusal, Result};
 
 /// The largest preallocated extent that Linux makes.
 const LARGEST_PREALLOCATED: u64 = 256 << 20;
@@ -51,8 +51,8 @@ pub enum Allocate {
 /// already.
 ///
 /// # Errors
-/// [`Refusal::InvalidArgument`], [`Refusal::FileTooLarge`], [`Refusal::NoSpace`]; what the trees and devices
-/// met.
+/// [`DataRefusal::InvalidArgument`], [`DataRefusal::FileTooLarge`], [`DataRefusal::NoSpace`]; what the trees
+/// and devices met.
 pub fn allocate(
     store: &FileStore,
     node: &Arc<FileNode>,
@@ -61,10 +61,10 @@ pub fn allocate(
     length: u64,
 ) -> Result<()> {
     if length == 0 {
-        return Err(Refusal::InvalidArgument.into());
+        return Err(DataRefusal::InvalidArgument.into());
     }
     let range = ByteRange::with_length(offset, length).filter(|range| range.end() <= MAX_FILE_SIZE);
-    let range = range.ok_or(Refusal::FileTooLarge)?;
+    let range = range.ok_or(DataRefusal::FileTooLarge)?;
     let _extents = flush::lock_settled(store, node);
     match what {
         Allocate::Reserve { keep_size } => {
@@ -80,7 +80,7 @@ pub fn allocate(
             let space = PromisedData::preallocated(range.length_bytes(), 1);
             let space = store.engine().promise_data(space);
             if space.is_err_and(|error| error.is_no_space()) {
-                return Err(Refusal::NoSpace.into());
+                return Err(DataRefusal::NoSpace.into());
             }
             punch(store, node, range)?;
             flush::flush_locked(store, node)?;
@@ -127,7 +127,7 @@ fn preallocate(store: &FileStore, node: &Arc<FileNode>, range: ByteRange) -> Res
     let extents = missing.iter().map(|part| part.length_bytes().div_ceil(LARGEST_PREALLOCATED)).sum();
     let promise = engine.promise_data(PromisedData::preallocated(needed, extents));
     if promise.as_ref().is_err_and(|error| error.is_no_space()) {
-        return Err(Refusal::NoSpace.into());
+        return Err(DataRefusal::NoSpace.into());
     }
     let mut promise = promise?;
     let mut left: Vec<ByteRange> = missing.into_iter().rev().collect();
@@ -202,7 +202,7 @@ fn fill(
         engine.reservations().place_data(extent.length);
         taken.push(extent);
         let item = FileExtent::preallocated(extent.logical, extent.length, handle.generation());
-        rewrite.replace(Extent::new(range.start(), &item)).map_err(|_| Refusal::NotSupported)?;
+        rewrite.replace(Extent::new(range.start(), &item)).map_err(|_| DataRefusal::NotSupported)?;
         left.extend(
             ByteRange::new(range.start() + extent.length, range.end()).filter(|rest| !rest.is_empty()),
         );
@@ -289,7 +289,7 @@ fn drop_items(store: &FileStore, node: &FileNode, range: ByteRange) -> Result<()
         let changes = file_changes(found, 1);
         let Some(mut handle) = steps.begin(found, changes)? else { continue };
         let mut rewrite = Rewrite::new(sector_size, loaded.extents);
-        rewrite.drop_range(step).map_err(|_| Refusal::NotSupported)?;
+        rewrite.drop_range(step).map_err(|_| DataRefusal::NotSupported)?;
         if !engine.no_holes() {
             let end = node.state().disk_size.next_multiple_of(sector_size);
             if let Some(hole) = ByteRange::new(0, end).and_then(|inside| inside.intersection(step)) {

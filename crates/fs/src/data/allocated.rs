@@ -10,7 +10,7 @@ use super::extent::Extent;
 use super::file_node::FileNode;
 use super::file_store::FileStore;
 use super::items;
-use crate::Result;
+use crate::data::Result;
 
 /// How often it is counted anew because a flush came between.
 const TRIES: usize = 4;

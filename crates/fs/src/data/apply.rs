@@ -12,7 +12,7 @@ use super::file_node::FileNode;
 use super::inode_state::InodeState;
 use super::references;
 use super::rewrite::Rewrite;
-use crate::Result;
+use crate::data::Result;
 
 /// How many items one transaction of a long operation changes.
 pub(crate) const ITEMS_IN_STEP: usize = 1024;

@@ -4,7 +4,7 @@ use vlinder_forest::OpenTree;
 use vlinder_format::{Damage, ObjectId, directory};
 use vlinder_transaction::Engine;
 
-use crate::Result;
+use crate::data::Result;
 
 /// The value of an attribute of an inode, as its tree has it.
 ///

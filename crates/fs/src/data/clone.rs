@@ -19,7 +19,7 @@ use super::sectors::MAX_FILE_SIZE;
 use super::truncate::{drop_behind_end, zero_tail};
 use super::write::write;
 use super::{flush, items};
-use crate::{Refusal, Result};
+use crate::data::{DataRefusal, Result};
 
 /// How much a copy that shares nothing reads at a time.
 const COPY_BYTES: u64 = 1 << 20;
@@ -29,8 +29,8 @@ const COPY_BYTES: u64 = 1 << 20;
 /// target. The caller holds the operation lock of both exclusively and has set the times of the target.
 ///
 /// # Errors
-/// [`Refusal::InvalidArgument`] where the range is not as above, overlaps itself, or only one of the files
-/// has checksums; what the trees met.
+/// [`DataRefusal::InvalidArgument`] where the range is not as above, overlaps itself, or only one of the
+/// files has checksums; what the trees met.
 pub fn clone_range(
     store: &FileStore,
     source: &Arc<FileNode>,
@@ -126,7 +126,7 @@ impl Copy<'_> {
     fn share(&mut self, length: u64) -> Result<bool> {
         let (from, to) = (self.source_offset + self.done, self.target_offset + self.done);
         match clone_range(self.store, self.source, from, self.target, to, length) {
-            Err(error) if error.refusal() == Some(Refusal::InvalidArgument) => Ok(false),
+            Err(error) if error.is_refusal(DataRefusal::InvalidArgument) => Ok(false),
             Err(error) => Err(error),
             Ok(()) => {
                 self.done += length;
@@ -181,7 +181,7 @@ impl<'a> ClonePlan<'a> {
         }
         let from = ByteRange::with_length(source_offset, length).filter(|range| range.end() <= source.size());
         let to = ByteRange::with_length(target_offset, length).filter(|range| range.end() <= MAX_FILE_SIZE);
-        let (Some(from), Some(to)) = (from, to) else { return Err(Refusal::InvalidArgument.into()) };
+        let (Some(from), Some(to)) = (from, to) else { return Err(DataRefusal::InvalidArgument.into()) };
         let whole = from.end().is_multiple_of(sector_size) && to.end().is_multiple_of(sector_size);
         let ends_both = from.end() == source.size() && to.end() >= target.size();
         let starts = source_offset.is_multiple_of(sector_size) && target_offset.is_multiple_of(sector_size);
@@ -192,7 +192,7 @@ impl<'a> ClonePlan<'a> {
         };
         let overlaps = Arc::ptr_eq(source, target) && round(from).overlaps(round(to));
         if !starts || !(whole || ends_both) || !same_checksums || overlaps {
-            return Err(Refusal::InvalidArgument.into());
+            return Err(DataRefusal::InvalidArgument.into());
         }
         Ok(Some(Self { source, target, from: round(from), to: round(to), end: to.end() }))
     }
@@ -254,7 +254,7 @@ impl<'a> ClonePlan<'a> {
         let changes = file_changes(present.len(), extents.len() + 1);
         let mut handle = engine.begin(Reservation::items(1).and(changes).of(ChangeKind::Clone))?;
         let mut rewrite = Rewrite::new(sector_size, present);
-        rewrite.drop_range(to).map_err(|_| Refusal::NotSupported)?;
+        rewrite.drop_range(to).map_err(|_| DataRefusal::NotSupported)?;
         for part in extents.iter().filter_map(|extent| extent.part(step)).filter(|part| !part.is_hole()) {
             let offset = self.shifted(part.offset);
             rewrite.insert(part.moved_to(offset));

@@ -8,7 +8,7 @@ use super::attribute_value::attribute_value;
 use super::compression_property::{COMPRESSION_NAME, CompressionProperty};
 use super::file_node::FileNode;
 use super::file_store::FileStore;
-use crate::Result;
+use crate::data::Result;
 
 /// The `btrfs.compression` of a file or directory, from memory or its attribute.
 ///

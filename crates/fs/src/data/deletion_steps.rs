@@ -6,7 +6,7 @@ use super::apply::ITEMS_IN_STEP;
 use super::begin::begin;
 use super::file_store::FileStore;
 use super::tries::Tries;
-use crate::{FsError, Refusal, Result};
+use crate::data::{DataError, Result, SpaceFailure};
 
 /// A deletion of many items, a transaction at a time. Where there is no room for what a step may take at
 /// worst, the next ones are smaller; the smallest is tried again.
@@ -43,12 +43,12 @@ impl<'a> Steps<'a> {
 
     /// Ends a step that removed `found` items, and gives its handle back; none where there was no room for
     /// it, nothing was changed, and the caller has to look anew what to remove.
-    pub(crate) fn end(
+    pub(crate) fn end<E: SpaceFailure + From<DataError>>(
         &mut self,
         found: usize,
         handle: Handle<'a>,
-        removed: Result<()>,
-    ) -> Result<Option<Handle<'a>>> {
+        removed: Result<(), E>,
+    ) -> Result<Option<Handle<'a>>, E> {
         match removed {
             Ok(()) => {
                 self.tries = Tries::new(self.store.engine());
@@ -61,8 +61,8 @@ impl<'a> Steps<'a> {
         }
     }
 
-    fn look_anew(&mut self, found: usize, error: FsError) -> Result<()> {
-        if error.refusal() == Some(Refusal::NoSpace) && found > 1 {
+    fn look_anew<E: SpaceFailure + From<DataError>>(&mut self, found: usize, error: E) -> Result<(), E> {
+        if error.is_no_space() && found > 1 {
             self.most_items = found / 2;
             return Ok(());
         }

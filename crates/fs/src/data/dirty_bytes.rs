@@ -16,7 +16,7 @@ use super::inode_state::InodeState;
 use super::make_room::make_room;
 use super::own_space;
 use super::runs::Runs;
-use crate::{FsError, Refusal, Result};
+use crate::data::{DataError, DataRefusal, Result};
 
 /// What stands for the data space of bytes on their way into memory; given back unless it is kept.
 pub(super) enum Promised<'a> {
@@ -82,11 +82,11 @@ pub(super) fn promise<'a>(
         return Ok(Promised::InPlace);
     }
     if !make_room(store)? {
-        return Err(Refusal::NoSpace.into());
+        return Err(DataRefusal::NoSpace.into());
     }
     match engine.promise_data_at(tree, keys, space) {
         Ok(promise) => Ok(Promised::Space(promise)),
-        Err(EngineError::NoSpace { .. }) => Err(Refusal::NoSpace.into()),
+        Err(EngineError::NoSpace { .. }) => Err(DataRefusal::NoSpace.into()),
         Err(error) => Err(error.into()),
     }
 }
@@ -119,7 +119,7 @@ pub(super) fn put_sectors_promised<'a>(
         let mut unflushed = node.data().unflushed();
         if promised.is_enough(&unflushed.dirty, ranges) {
             for range in ranges {
-                states.set(*range, DELALLOC).map_err(FsError::State)?;
+                states.set(*range, DELALLOC).map_err(DataError::State)?;
             }
             let before = unflushed.dirty.bytes();
             let mut new_runs = 0;
@@ -153,12 +153,12 @@ pub(super) fn grow(store: &FileStore, node: &Arc<FileNode>, state: &mut InodeSta
 
 /// Puts whole sectors into memory as unflushed, with the space for them promised.
 pub(crate) fn put_sectors(store: &FileStore, node: &Arc<FileNode>, start: u64, bytes: Vec<u8>) -> Result<()> {
-    let range = ByteRange::with_length(start, bytes.len() as u64).ok_or(Refusal::FileTooLarge)?;
+    let range = ByteRange::with_length(start, bytes.len() as u64).ok_or(DataRefusal::FileTooLarge)?;
     let keys = || item_keys(node.number(), &[range]);
     let space = PromisedData::written(range.length_bytes(), 1);
     let promised = match store.engine().promise_data_at(node.tree(), keys, space) {
         Ok(promise) => Promised::Space(promise),
-        Err(error) if error.is_no_space() => return Err(Refusal::NoSpace.into()),
+        Err(error) if error.is_no_space() => return Err(DataRefusal::NoSpace.into()),
         Err(error) => return Err(error.into()),
     };
     put_sectors_promised(store, node, &[range], [bytes], promised, 0)

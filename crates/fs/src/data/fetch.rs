@@ -6,7 +6,7 @@ use vlinder_format::Logical;
 use vlinder_format::file_extent::ExtentRange;
 use vlinder_volume::{ReadsInFlight, Volume, VolumeError};
 
-use super::error::DataFault;
+use super::bytes_error::DataFault;
 use super::pieces::ReadPiece;
 
 /// No more is asked for together by who waits for it: what is judged and copied should still lie in the

@@ -7,7 +7,7 @@ use vlinder_extent_state::{ByteRange, ExtentState, Metrics, Options, Owner, Stat
 
 use super::ids::InodeId;
 use super::unflushed::Unflushed;
-use crate::{FsError, Result};
+use crate::data::{DataError, Result};
 
 /// Bytes that no extent on disk holds yet.
 pub(crate) const DELALLOC: StateBits = StateBits(1);
@@ -189,7 +189,7 @@ impl FileData {
         range: ByteRange,
     ) -> Result<RangeGuard<'_>> {
         let states = self.states(maps, id);
-        states.lock(range).map_err(FsError::State)?;
+        states.lock(range).map_err(DataError::State)?;
         Ok(RangeGuard { states, range })
     }
 

@@ -13,7 +13,7 @@ use super::file_data::FileData;
 use super::file_tree::FileTree;
 use super::ids::InodeId;
 use super::inode_state::InodeState;
-use crate::Result;
+use crate::data::Result;
 
 /// A file in memory without its names. One `Arc` for each [`InodeId`] at a time.
 pub(crate) struct FileNode {

@@ -12,7 +12,7 @@ use super::held::Budget;
 use super::inode_state::InodeState;
 use super::room_attempts::Attempts;
 use super::write_back::WriteBack;
-use crate::Result;
+use crate::data::Result;
 
 /// The file data of a file system.
 pub(crate) struct FileStore {

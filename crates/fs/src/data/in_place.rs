@@ -13,7 +13,7 @@ use super::extent::{Content, Extent, StoredExtent};
 use super::file_node::FileNode;
 use super::file_store::FileStore;
 use super::items;
-use crate::Result;
+use crate::data::Result;
 
 /// An extent with more runs of its own file than this is treated as shared.
 const MOST_RUNS: usize = 4096;

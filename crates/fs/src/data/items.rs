@@ -8,7 +8,7 @@ use vlinder_transaction::Engine;
 use vlinder_tree::{Cursor, Readahead};
 
 use super::extent::Extent;
-use crate::Result;
+use crate::data::Result;
 
 /// Leaves that a walk over many items reads ahead.
 const LEAVES_AHEAD: usize = 16;

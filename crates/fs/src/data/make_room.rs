@@ -8,7 +8,7 @@
 use super::file_store::FileStore;
 use super::flush;
 use super::room_attempts::Signs;
-use crate::{Refusal, Result};
+use crate::data::{Result, SpaceFailure};
 
 /// Tries what may make room: writes out what is unflushed and commits. False where that was tried in vain
 /// before, and nothing has changed since.
@@ -24,7 +24,7 @@ pub(crate) fn make_room(store: &FileStore) -> Result<bool> {
     for done in [flush::flush_all(store), store.engine().commit().map(drop).map_err(Into::into)] {
         match done {
             // A file that finds no room keeps its bytes; the others have been written out.
-            Err(error) if error.refusal() == Some(Refusal::NoSpace) => {
+            Err(error) if error.is_no_space() => {
                 tracing::debug!(%error, "making room");
             }
             other => other?,

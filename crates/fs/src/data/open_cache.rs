@@ -13,7 +13,7 @@ use super::file_store::FileStore;
 use super::held::first_behind;
 use super::items;
 use super::read_ahead::ReadAhead;
-use crate::Result;
+use crate::data::Result;
 
 /// Items that a first load decodes: mostly the next border is near.
 const FIRST_ITEMS: usize = 8;

@@ -10,7 +10,7 @@ use super::file_store::FileStore;
 use super::in_place::{find, writable_runs};
 use super::sectors::MAX_FILE_SIZE;
 use super::{flush, items};
-use crate::Result;
+use crate::data::Result;
 
 /// Extents of a file that are looked at together.
 const EXTENTS_IN_STEP: usize = 256;

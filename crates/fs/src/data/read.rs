@@ -11,7 +11,7 @@ use super::read_whole::read_whole;
 use super::reader::{Reader, to_index};
 use super::seek::{Seek, seek};
 use super::verity::read_verified;
-use crate::{Refusal, Result};
+use crate::data::{DataRefusal, Result};
 
 /// Bytes of data that are read together where nothing may be read ahead.
 const LONGEST_RUN: u64 = 1 << 20;
@@ -20,8 +20,8 @@ const LONGEST_RUN: u64 = 1 << 20;
 /// the end of the file. The caller holds the operation lock, shared or exclusive.
 ///
 /// # Errors
-/// What the trees met, or a [`DataError`](crate::data::DataError) for the first part of the file that no copy
-/// has.
+/// What the trees met, or a [`BytesError`](crate::data::BytesError) for the first part of the file that no
+/// copy has.
 pub fn read(
     store: &FileStore,
     node: &FileNode,
@@ -54,7 +54,7 @@ pub fn read_data(
     used: Option<Stretch>,
 ) -> Result<Option<Stretch>> {
     let start = match seek(store, node, cache, offset, Seek::Data) {
-        Err(error) if error.refusal() == Some(Refusal::NoSuchOffset) => return Ok(None),
+        Err(error) if error.is_refusal(DataRefusal::NoSuchOffset) => return Ok(None),
         found => found?,
     };
     let reader = Reader { store, node, cache, base: start };

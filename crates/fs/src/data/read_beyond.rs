@@ -8,7 +8,7 @@ use super::held::{Held, Stretch};
 use super::pieces::pieces_of;
 use super::read_ahead::{Coming, MOST_BYTES, NextRead};
 use super::reader::Reader;
-use crate::Result;
+use crate::data::Result;
 
 /// Devices are asked for several parts, which they bring beside the reader: a single one is read by who asks
 /// for it.

@@ -8,7 +8,7 @@ use super::file_store::FileStore;
 use super::open_cache::OpenCache;
 use super::reader::Reader;
 use super::sectors::whole_sectors;
-use crate::Result;
+use crate::data::Result;
 
 /// Reads bytes of a file without a look at the size: what lies behind the end of the file is zeros, or what
 /// preallocation and partial sectors hold there.

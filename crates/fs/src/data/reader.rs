@@ -10,7 +10,7 @@ use vlinder_format::file_extent::CompressionId;
 use vlinder_format::inode::InodeFlags;
 use vlinder_volume::{MappedBy, ReadRequest};
 
-use super::error::{DataError, DataFault};
+use super::bytes_error::{BytesError, DataFault};
 use super::extent::{Content, Extent};
 use super::fetch::{Fetch, Fetched, Fetches, MOST_BYTES, Source, Started};
 use super::file_node::FileNode;
@@ -19,7 +19,7 @@ use super::held::HeldPart;
 use super::ids::InodeId;
 use super::open_cache::{Decoded, OpenCache};
 use super::pieces::{ReadPiece, pieces_of};
-use crate::Result;
+use crate::data::Result;
 
 /// Items looked at for one part of a request; what they do not cover is read in further parts.
 const MOST_ITEMS: usize = 4096;
@@ -280,12 +280,12 @@ impl Reader<'_> {
             .map_err(|error| self.error(extent.offset, error.into()).into())
     }
 
-    fn fetch_error(&self, fetch: &Fetch, fault: DataFault) -> DataError {
+    fn fetch_error(&self, fetch: &Fetch, fault: DataFault) -> BytesError {
         self.error(fetch.offset_of(&fault), fault)
     }
 
-    fn error(&self, offset: u64, fault: DataFault) -> DataError {
-        DataError { inode: self.id(), offset: offset.max(self.base), fault }
+    fn error(&self, offset: u64, fault: DataFault) -> BytesError {
+        BytesError { inode: self.id(), offset: offset.max(self.base), fault }
     }
 
     pub(super) fn id(&self) -> InodeId {

@@ -13,7 +13,7 @@ use super::file_node::FileNode;
 use super::file_store::FileStore;
 use super::rewrite::Rewrite;
 use super::{flush, items};
-use crate::{Refusal, Result};
+use crate::data::{DataRefusal, Result};
 
 /// Gives `target` the content and size of `source`, and the present as its time of modification. Both then
 /// share the extents. All of it is one transaction: a crash leaves the old content or the new one. Both files
@@ -21,8 +21,8 @@ use crate::{Refusal, Result};
 /// of the target exclusively, and has seen to the target's privileges.
 ///
 /// # Errors
-/// [`Refusal::InvalidArgument`] where the files are of two subvolumes or only one of them has checksums;
-/// [`Refusal::NoSpace`]; what flushing and the trees met. The target is as before then.
+/// [`DataRefusal::InvalidArgument`] where the files are of two subvolumes or only one of them has checksums;
+/// [`DataRefusal::NoSpace`]; what flushing and the trees met. The target is as before then.
 pub(crate) fn replace_content(
     store: &FileStore,
     source: &Arc<FileNode>,
@@ -31,7 +31,7 @@ pub(crate) fn replace_content(
     let has_checksums = |node: &FileNode| !node.flags().has(InodeFlags::NODATASUM);
     let is_same_tree = source.id().root == target.id().root;
     if !is_same_tree || Arc::ptr_eq(source, target) || has_checksums(source) != has_checksums(target) {
-        return Err(Refusal::InvalidArgument.into());
+        return Err(DataRefusal::InvalidArgument.into());
     }
     let (first, second) = if source.id() < target.id() { (source, target) } else { (target, source) };
     let _first = flush::lock_settled(store, first);
@@ -47,7 +47,7 @@ pub(crate) fn replace_content(
     let changes = file_changes(old.len(), new.len());
     let mut handle = engine.begin(Reservation::items(1).and(changes).of(ChangeKind::Clone))?;
     let mut rewrite = Rewrite::new(u64::from(store.sector_size()), old);
-    rewrite.drop_range(whole).map_err(|_| Refusal::NotSupported)?;
+    rewrite.drop_range(whole).map_err(|_| DataRefusal::NotSupported)?;
     let preallocated = new.iter().any(Extent::is_preallocated);
     // The source belongs to the same tree, so that even bytes that lie in an item fit there as they are.
     new.into_iter().for_each(|extent| rewrite.insert(extent));

@@ -17,7 +17,7 @@ use super::file_node::FileNode;
 use super::file_store::FileStore;
 use super::items;
 use super::open_cache::OpenCache;
-use crate::{Refusal, Result};
+use crate::data::{DataRefusal, Result};
 
 /// What to seek for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +32,11 @@ pub enum Seek {
 /// Preallocated ranges are holes. The caller holds the operation lock, shared or exclusive.
 ///
 /// # Errors
-/// [`Refusal::NoSuchOffset`] at or behind the end of the file, or where no data follow.
+/// [`DataRefusal::NoSuchOffset`] at or behind the end of the file, or where no data follow.
 pub fn seek(store: &FileStore, node: &FileNode, cache: &OpenCache, offset: u64, what: Seek) -> Result<u64> {
     let size = node.size();
     if offset >= size {
-        return Err(Refusal::NoSuchOffset.into());
+        return Err(DataRefusal::NoSuchOffset.into());
     }
     let mut search = RunSearch::new(store, node, cache);
     let mut found = None;
@@ -52,7 +52,7 @@ pub fn seek(store: &FileStore, node: &FileNode, cache: &OpenCache, offset: u64, 
     match (found, what) {
         (Some(offset), _) => Ok(offset),
         (None, Seek::Hole) => Ok(size),
-        (None, Seek::Data) => Err(Refusal::NoSuchOffset.into()),
+        (None, Seek::Data) => Err(DataRefusal::NoSuchOffset.into()),
     }
 }
 

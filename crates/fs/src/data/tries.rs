@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use vlinder_transaction::{Engine, Ticket};
 
-use crate::{FsError, Refusal, Result};
+use crate::data::{Result, SpaceFailure};
 
 /// How often what found no space is tried again, with a ticket for as much room as it lacked.
 const FURTHER_TRIES: u32 = 2;
@@ -57,11 +57,11 @@ impl<'a> Tries<'a> {
     ///
     /// # Errors
     /// What the commit met.
-    pub(crate) fn again(&mut self, error: &FsError) -> Result<bool> {
+    pub(crate) fn again<E: SpaceFailure>(&mut self, error: &E) -> Result<bool> {
         let engine = self.engine;
         let lacking = error.lacking_metadata_bytes();
         let left = if lacking > self.waited_for { &mut self.larger_left } else { &mut self.left };
-        if error.refusal() != Some(Refusal::NoSpace) {
+        if !error.is_no_space() {
             return Ok(false);
         }
         if *left == 0 || !engine.would_gain_by_committing() {

@@ -9,9 +9,9 @@ use vlinder_format::file_extent::{CompressionId, FileExtent};
 use vlinder_transaction::{ChangeKind, Handle, PromisedData, Reservation};
 
 use super::apply::{apply, file_changes};
+use super::bytes_error::{BytesError, DataFault};
 use super::deletion_steps::Steps;
 use super::dirty_bytes::put_sectors;
-use super::error::{DataError, DataFault};
 use super::extent::{Content, Extent};
 use super::file_data::DELALLOC;
 use super::file_node::FileNode;
@@ -22,17 +22,17 @@ use super::open_cache::OpenCache;
 use super::read_whole::read_whole;
 use super::rewrite::Rewrite;
 use super::sectors::MAX_FILE_SIZE;
-use crate::{FsError, Refusal, Result};
+use crate::data::{DataError, DataRefusal, Result};
 
 /// Gives a file another size: what is cut off is gone, what is added reads as zeros. The caller holds
 /// the operation lock exclusively and has set the times in the inode's state already.
 ///
 /// # Errors
-/// [`Refusal::FileTooLarge`]; [`Refusal::NoSpace`] where the zeros behind the end of the last sector find
-/// none; what the trees and devices met.
+/// [`DataRefusal::FileTooLarge`]; [`DataRefusal::NoSpace`] where the zeros behind the end of the last sector
+/// find none; what the trees and devices met.
 pub fn truncate(store: &FileStore, node: &Arc<FileNode>, size: u64) -> Result<()> {
     if size > MAX_FILE_SIZE {
-        return Err(Refusal::FileTooLarge.into());
+        return Err(DataRefusal::FileTooLarge.into());
     }
     let _extents = flush::lock_settled(store, node);
     let old_size = node.size();
@@ -123,7 +123,7 @@ pub(crate) fn drop_unflushed_range(store: &FileStore, node: &FileNode, range: By
             settled = std::mem::take(&mut unflushed.promised);
             unflushed.dirty_since = None;
         }
-        states.clear(range, DELALLOC).map_err(FsError::State)?;
+        states.clear(range, DELALLOC).map_err(DataError::State)?;
     }
     store.engine().reservations().unpromise_data(settled, 0);
     write_back.remove_if_clean(node);
@@ -211,11 +211,11 @@ fn cut(
     let first_sector = ByteRange::with_length(0, u64::from(store.sector_size())).unwrap_or_default();
     let inline = rewrite.overlapping(first_sector).into_iter().find(|extent| extent.range().is_none());
     let Some(extent) = inline.filter(|extent| extent.ram_bytes > size) else {
-        return Ok(rewrite.drop_range(range).map_err(|_| Refusal::NotSupported)?);
+        return Ok(rewrite.drop_range(range).map_err(|_| DataRefusal::NotSupported)?);
     };
     let whole = ByteRange::new(0, u64::MAX).unwrap_or_default();
     let kept = if size > 0 { inline_bytes(store, node, &extent)? } else { Vec::new() };
-    rewrite.drop_range(whole).map_err(|_| Refusal::NotSupported)?;
+    rewrite.drop_range(whole).map_err(|_| DataRefusal::NotSupported)?;
     let length = usize::try_from(size).unwrap_or(usize::MAX).min(kept.len());
     if length > 0 {
         // Compressed as it was: plain, the bytes might not fit a leaf.
@@ -225,7 +225,7 @@ fn cut(
             Some(algorithm) => {
                 let level = algorithm.default_level();
                 compress(algorithm, level, &kept[..length], sector_size, length - 1, &mut packed)
-                    .map_err(|error| DataError { inode: node.id(), offset: 0, fault: error.into() })?
+                    .map_err(|error| BytesError { inode: node.id(), offset: 0, fault: error.into() })?
             }
             None => false,
         };
@@ -251,7 +251,7 @@ pub(crate) fn inline_bytes(store: &FileStore, node: &FileNode, extent: &Extent) 
     if extent.compression == CompressionId::NONE {
         return Ok(bytes.clone());
     }
-    let error = |fault: DataFault| DataError { inode: node.id(), offset: extent.offset, fault };
+    let error = |fault: DataFault| BytesError { inode: node.id(), offset: extent.offset, fault };
     let method = extent.compression.0;
     let compression =
         Compression::from_disk(method).ok_or_else(|| error(DataFault::UnknownCompression { method }))?;
@@ -314,7 +314,7 @@ pub(crate) fn drop_behind_end(store: &FileStore, node: &FileNode, old_end: u64, 
     })?;
     let mut rewrite = Rewrite::new(sector_size, extents);
     for range in stale {
-        rewrite.drop_range(range).map_err(|_| Refusal::NotSupported)?;
+        rewrite.drop_range(range).map_err(|_| DataRefusal::NotSupported)?;
     }
     apply(&mut handle, node, rewrite, &HashSet::new(), |_| {})
 }

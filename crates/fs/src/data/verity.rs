@@ -12,12 +12,12 @@ use vlinder_codec::merkle::MerkleHash;
 use vlinder_format::verity::{MerkleDescriptor, VerityDescriptor};
 use vlinder_format::{ItemType, Key};
 
-use super::error::{DataError, DataFault};
+use super::bytes_error::{BytesError, DataFault};
 use super::file_node::FileNode;
 use super::file_store::FileStore;
 use super::open_cache::OpenCache;
 use super::read_whole::read_whole;
-use crate::Result;
+use crate::data::Result;
 
 /// Bytes that are verified at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -77,7 +77,7 @@ struct MerkleTree<'a> {
 
 impl<'a> MerkleTree<'a> {
     fn open(store: &'a FileStore, node: &'a FileNode, base: u64) -> Result<Self> {
-        let fail = |what| DataError { inode: node.id(), offset: base, fault: DataFault::Verity { what } };
+        let fail = |what| BytesError { inode: node.id(), offset: base, fault: DataFault::Verity { what } };
         let engine = store.engine();
         let head = engine.forest().trees().get(node.tree().root(), &VerityDescriptor::key(node.number()))?;
         let head = head.ok_or_else(|| fail("the file has no descriptor"))?;
@@ -112,9 +112,9 @@ impl<'a> MerkleTree<'a> {
         })
     }
 
-    fn fail(&self, block: u64, what: &'static str) -> DataError {
+    fn fail(&self, block: u64, what: &'static str) -> BytesError {
         let offset = (block * self.block_bytes).max(self.base);
-        DataError { inode: self.node.id(), offset, fault: DataFault::Verity { what } }
+        BytesError { inode: self.node.id(), offset, fault: DataFault::Verity { what } }
     }
 
     fn hashes_in_block(&self) -> u64 {

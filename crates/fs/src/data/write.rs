@@ -12,7 +12,7 @@ use super::open_cache::OpenCache;
 use super::read_whole::read_whole;
 use super::sectors::{MAX_FILE_SIZE, whole_sectors};
 use super::{flush, truncate};
-use crate::{Refusal, Result};
+use crate::data::{DataRefusal, Result, SpaceFailure};
 
 /// Writes bytes at an offset. They are in memory when this returns, with the space for them promised; a flush
 /// puts them on disk. Bytes of an owned vector that begins at a sector border are not copied again, if it
@@ -21,16 +21,16 @@ use crate::{Refusal, Result};
 /// whole sectors inside a file with copy-on-write.
 ///
 /// # Errors
-/// [`Refusal::NoSpace`], [`Refusal::FileTooLarge`], or what reading the sectors that are written in part met;
-/// nothing is written then. Or what flushing met, to make room for what comes next: the bytes are in memory
-/// then, as without an error.
+/// [`DataRefusal::NoSpace`], [`DataRefusal::FileTooLarge`], or what reading the sectors that are written in
+/// part met; nothing is written then. Or what flushing met, to make room for what comes next: the bytes are
+/// in memory then, as without an error.
 pub fn write(store: &FileStore, node: &Arc<FileNode>, offset: u64, data: Cow<'_, [u8]>) -> Result<()> {
     if data.is_empty() {
         return Ok(());
     }
     let range =
         ByteRange::with_length(offset, data.len() as u64).filter(|range| range.end() <= MAX_FILE_SIZE);
-    let range = range.ok_or(Refusal::FileTooLarge)?;
+    let range = range.ok_or(DataRefusal::FileTooLarge)?;
     if store.engine().is_host_full() && store.write_back().is_over_limit() {
         return Err(store.engine().troubles().full_host().into());
     }
@@ -67,7 +67,7 @@ pub(crate) fn write_inside(
         let (together, others) = parts.split_at(count);
         match write_together(store, node, together) {
             // One after the other gives back what it overwrites.
-            Err(error) if count > 1 && error.refusal() == Some(Refusal::NoSpace) => {
+            Err(error) if count > 1 && error.is_no_space() => {
                 for (offset, data) in together {
                     write(store, node, *offset, Cow::Borrowed(data))?;
                 }
@@ -82,7 +82,7 @@ pub(crate) fn write_inside(
 /// Writes whole sectors inside a file, all or none of them.
 fn write_together(store: &FileStore, node: &Arc<FileNode>, parts: &[(u64, &[u8])]) -> Result<()> {
     let ranges = parts.iter().map(|(start, data)| ByteRange::with_length(*start, data.len() as u64));
-    let ranges: Vec<ByteRange> = ranges.collect::<Option<_>>().ok_or(Refusal::FileTooLarge)?;
+    let ranges: Vec<ByteRange> = ranges.collect::<Option<_>>().ok_or(DataRefusal::FileTooLarge)?;
     let promised = promise(store, node, &ranges)?;
     // Before the locks are taken.
     let bytes: Vec<Vec<u8>> = parts.iter().map(|(_, data)| data.to_vec()).collect();

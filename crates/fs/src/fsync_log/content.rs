@@ -230,7 +230,8 @@ impl Writer<'_, '_> {
         for range in ranges.iter() {
             // Inline data have no parts; whatever replaces them is of their whole sector.
             rewrite.drop_range(range).map_err(|_| FsError::from(crate::Refusal::NotSupported))?;
-            let present = items::load(engine, tree, number, range, usize::MAX)?.extents;
+            let present =
+                items::load(engine, tree, number, range, usize::MAX).map_err(FsError::from)?.extents;
             for run in present {
                 let part = if run.range().is_none() { Some(run) } else { run.part(range) };
                 let Some(part) = part else { continue };

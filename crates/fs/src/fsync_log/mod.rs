@@ -48,7 +48,8 @@ impl Maintenance {
         let (handle, ticket) = {
             let _operation = inode.operation.write();
             if inode.file_type() == FileType::Regular {
-                data::flush::flush(self.store(), inode.node()).map_err(Unlogged::Error)?;
+                data::flush::flush(self.store(), inode.node())
+                    .map_err(|error| Unlogged::Error(error.into()))?;
             }
             if !self.inodes().has_log() {
                 return Err(FullCommit::TurnedOff.into());

@@ -151,7 +151,7 @@ impl Inode {
     /// # Errors
     /// No space; what reading met.
     pub(crate) fn charge_item(&self, handle: &mut Handle<'_>) -> Result<()> {
-        self.node.charge_item(handle)
+        Ok(self.node.charge_item(handle)?)
     }
 
     /// Gives the inode's item, as `state` has it, to a transaction: the last step of each operation that

@@ -6,9 +6,8 @@ use vlinder_format::uuid_item::UuidKind;
 use vlinder_format::{Generation, RootId, Uuid};
 use vlinder_transaction::{ChangeKind, Reservation};
 
-use crate::data::begin;
+use crate::data::{begin, put_dirty_inodes};
 use crate::name_view::Names;
-use crate::participant::put_dirty_inodes;
 use crate::{Caller, InodeId, Refusal, Result};
 
 /// Makes a subvolume read-only, or writable. One that was received becomes writable only by force, and

@@ -14,17 +14,16 @@ use vlinder_tree::{Change, Edit};
 
 use crate::acl::Acl;
 use crate::changes::Changes;
-use crate::data::{InodeId, begin};
+use crate::data::{InodeId, begin, put_dirty_inodes};
 use crate::directory::check_new_name;
 use crate::directory::index::take_index;
 use crate::inode::Inode;
 use crate::maintenance::Maintenance;
 use crate::name_view::Names;
 use crate::new_file::{NewFile, inherited_compression, note_names_changed, prepare};
-use crate::participant::{into_engine, put_dirty_inodes};
 use crate::room::with_room;
 use crate::stamp::Stamp;
-use crate::{Access, Caller, Refusal, Result};
+use crate::{Access, Caller, FsError, Refusal, Result};
 
 /// Items that a new subvolume may touch: its own, its names and references, the UUID tree's.
 const ITEMS: u32 = 18;
@@ -213,7 +212,7 @@ fn promise_snapshot<'a>(
             // As Linux writes it for snapshots.
             let location = Key { offset: u64::MAX, ..tree.item_key() };
             name_subvolume(store.engine(), handle, &parent, &entry_name, index, tree.id(), location)
-                .map_err(into_engine)
+                .map_err(FsError::into_engine)
         }),
     };
     Ok(request.promise(&mut handle)?)

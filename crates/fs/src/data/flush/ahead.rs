@@ -8,7 +8,7 @@ use super::file_flush::BATCH_BYTES;
 use super::files::flush_groups;
 use super::run::FlushRun;
 use super::settled::lock_settled;
-use crate::Result;
+use crate::data::Result;
 use crate::data::file_node::FileNode;
 use crate::data::file_store::FileStore;
 

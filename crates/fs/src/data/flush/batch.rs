@@ -7,7 +7,7 @@ use super::file_flush::{DirtyRange, FileFlush};
 use super::{plan, write_out};
 use crate::data::file_store::FileStore;
 use crate::data::written_extent::WrittenExtent;
-use crate::{Refusal, Result};
+use crate::data::{Result, SpaceFailure};
 
 /// A part is not split below this, nor elsewhere than at its multiples: what compression looks at together.
 const LEAST_PART_BYTES: u64 = 128 << 10;
@@ -17,7 +17,7 @@ const LEAST_PART_BYTES: u64 = 128 << 10;
 /// which settles what others are reckoned to take, too.
 pub(super) fn flush_in_parts(store: &FileStore, jobs: &mut [FileFlush], batch: &[DirtyRange]) -> Result<()> {
     match flush_batch(store, jobs, batch) {
-        Err(error) if error.refusal() == Some(Refusal::NoSpace) => match halves(batch) {
+        Err(error) if error.is_no_space() => match halves(batch) {
             Some((first, second)) => {
                 flush_in_parts(store, jobs, &first)?;
                 flush_in_parts(store, jobs, &second)
@@ -35,7 +35,7 @@ pub(super) fn flush_in_parts(store: &FileStore, jobs: &mut [FileFlush], batch: &
 /// compress worse are better than bytes that are lost.
 fn flush_sectors(store: &FileStore, jobs: &mut [FileFlush], batch: &[DirtyRange]) -> Result<()> {
     match (flush_batch(store, jobs, batch), batch) {
-        (Err(error), [part]) if error.refusal() == Some(Refusal::NoSpace) => {
+        (Err(error), [part]) if error.is_no_space() => {
             let Some((first, second)) = halves_at(*part, u64::from(store.sector_size())) else {
                 return Err(error);
             };

@@ -16,7 +16,7 @@ use vlinder_base::sync::{Arc, MutexGuard};
 
 use super::deferred_batch::DeferredFiles;
 use super::run::FlushRun;
-use crate::Result;
+use crate::data::Result;
 use crate::data::file_data::ExtentsGuard;
 use crate::data::file_node::FileNode;
 use crate::data::file_store::FileStore;

@@ -18,7 +18,7 @@ use crate::data::file_node::FileNode;
 use crate::data::file_store::FileStore;
 use crate::data::ordered_extents::Ordered;
 use crate::data::written_extent::WrittenExtent;
-use crate::{Refusal, Result};
+use crate::data::{Result, SpaceFailure};
 
 /// So many extents are worth a transaction, or [`BATCH_BYTES`]. Twice as much makes the writers wait for
 /// the one that enters.
@@ -47,7 +47,7 @@ pub(crate) fn store_dirty(store: &FileStore, node: &Arc<FileNode>) -> Result<()>
         Ok(true) => enter_many(store, node),
         Ok(false) => files::flush(store, node),
         // A flush makes room, and takes what there is in parts.
-        Err(error) if error.refusal() == Some(Refusal::NoSpace) => files::flush(store, node),
+        Err(error) if error.is_no_space() => files::flush(store, node),
         Err(error) => Err(error),
     }
 }

@@ -18,8 +18,8 @@ use crate::data::file_data::RangeGuard;
 use crate::data::file_store::FileStore;
 use crate::data::rewrite::{ItemChanges, Rewrite};
 use crate::data::written_extent::{Place, WrittenExtent, release};
+use crate::data::{DataRefusal, Result};
 use crate::data::{items, references};
-use crate::{Refusal, Result};
 
 /// Bytes of an inode item, or of a checksum item without its checksums, with the header.
 const INODE_ITEM_BYTES: u64 = 185;
@@ -74,7 +74,7 @@ pub(super) fn enter(
 }
 
 /// An error, and whether items may refer to what was stored.
-type Failure = (crate::FsError, bool);
+type Failure = (crate::data::DataError, bool);
 
 fn enter_stored(
     store: &FileStore,
@@ -82,7 +82,7 @@ fn enter_stored(
     batch: &[DirtyRange],
     stored: &[WrittenExtent],
 ) -> std::result::Result<Entered, Failure> {
-    let before = |error: crate::FsError| (error, false);
+    let before = |error: crate::data::DataError| (error, false);
     let (mut files, loaded) = load(store, jobs, batch).map_err(before)?;
     let _ranges = lock_ranges(store, jobs, &files).map_err(before)?;
     let Some(tree) = files.first().map(|file| Arc::clone(jobs[file.job].node.tree())) else {
@@ -246,7 +246,7 @@ fn rewrite(stored: &[WrittenExtent], file: &mut FileRewrite, generation: Generat
             }
             Place::New { extent, compression } => {
                 let item = new_item(*extent, *compression, piece.range.length_bytes(), generation);
-                file.rewrite.replace(Extent::new(start, &item)).map_err(|_| Refusal::NotSupported)?;
+                file.rewrite.replace(Extent::new(start, &item)).map_err(|_| DataRefusal::NotSupported)?;
             }
             Place::Inline { bytes, compression, ram_bytes } => {
                 let item = FileExtent {
@@ -254,7 +254,7 @@ fn rewrite(stored: &[WrittenExtent], file: &mut FileRewrite, generation: Generat
                     ram_bytes: *ram_bytes,
                     ..FileExtent::inline(bytes, generation)
                 };
-                file.rewrite.replace(Extent::new(start, &item)).map_err(|_| Refusal::NotSupported)?;
+                file.rewrite.replace(Extent::new(start, &item)).map_err(|_| DataRefusal::NotSupported)?;
             }
         }
     }

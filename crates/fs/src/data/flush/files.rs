@@ -7,7 +7,7 @@ use super::run::FlushRun;
 use super::settled::{lock_settled, try_lock_settled};
 use crate::data::file_node::FileNode;
 use crate::data::file_store::FileStore;
-use crate::{FsError, Result};
+use crate::data::{DataError, Result, SpaceFailure};
 
 /// Files flushed together: as many as it takes for the cost of a batch to be small beside that of its files,
 /// and so few that their locks are soon free again.
@@ -29,7 +29,7 @@ pub fn flush_all(store: &FileStore) -> Result<()> {
 /// of their ids.
 ///
 /// # Errors
-/// The gravest ([`FsError::graver`]); every file is tried, but for a host that is full: there the others
+/// The gravest ([`DataError::graver`]); every file is tried, but for a host that is full: there the others
 /// would find no room either.
 pub(super) fn flush_groups(
     files: &[Arc<FileNode>],
@@ -42,8 +42,8 @@ pub(super) fn flush_groups(
         group.dedup_by_key(|node| node.id());
         for group in group.chunk_by(|left, right| left.id().root == right.id().root) {
             let flushed = flush(group);
-            let is_vain = flushed.as_ref().is_err_and(FsError::is_host_full);
-            result = FsError::graver(result, flushed);
+            let is_vain = flushed.as_ref().is_err_and(DataError::is_host_full);
+            result = DataError::graver(result, flushed);
             if is_vain {
                 return result;
             }
@@ -78,7 +78,7 @@ pub(crate) fn flush_idle(store: &FileStore) -> Result<()> {
     for node in store.write_back().files() {
         if let Some(_extents) = try_lock_settled(store, &node) {
             let flushed = flush_locked(store, &node);
-            result = FsError::graver(result, flushed);
+            result = DataError::graver(result, flushed);
         }
     }
     result

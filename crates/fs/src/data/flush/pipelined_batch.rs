@@ -4,7 +4,7 @@ use vlinder_transaction::{Engine, Handle};
 use vlinder_volume::PendingWrites;
 
 use super::file_flush::DirtyRange;
-use crate::Result;
+use crate::data::Result;
 use crate::data::written_extent::{WrittenExtent, release};
 
 /// A batch on its way to the devices.

@@ -11,10 +11,10 @@ use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{Charge, Handle};
 
 use super::file_flush::{DirtyRange, FileFlush};
-use crate::Result;
+use crate::data::Result;
+use crate::data::bytes_error::BytesError;
 use crate::data::compression::{compression_property, require_feature};
 use crate::data::compression_property::CompressionProperty;
-use crate::data::error::DataError;
 use crate::data::file_node::FileNode;
 use crate::data::file_store::FileStore;
 use crate::data::in_place;
@@ -210,7 +210,7 @@ fn inline(
         let mut output = Vec::new();
         let limit = bytes.len() - 1;
         let pays = compress(method.algorithm, method.level, &bytes, sector_size as usize, limit, &mut output)
-            .map_err(|error| DataError { inode: job.node.id(), offset: 0, fault: error.into() })?;
+            .map_err(|error| BytesError { inode: job.node.id(), offset: 0, fault: error.into() })?;
         if pays && output.len() as u64 <= most {
             let compression = CompressionId(method.algorithm.to_disk());
             let form = Form::Inline { bytes: output, compression, ram_bytes };
@@ -238,7 +238,7 @@ fn compress_units(
         (job, range, method, outcome)
     });
     for (job, range, method, outcome) in results {
-        let outcome = outcome.map_err(|error| DataError {
+        let outcome = outcome.map_err(|error| BytesError {
             inode: jobs[job].node.id(),
             offset: range.start(),
             fault: error.into(),

@@ -13,7 +13,7 @@ use crate::data::file_node::FileNode;
 use crate::data::file_store::FileStore;
 use crate::data::runs::Runs;
 use crate::data::unflushed::Unflushed;
-use crate::{FsError, Result};
+use crate::data::{DataError, Result};
 
 /// Jobs under way. However that ends, by a panic too, each is finished: bytes that were left as being written
 /// would never be again, and every later flush would call the file clean.
@@ -132,7 +132,7 @@ fn finish(store: &FileStore, job: &FileFlush) -> Result<()> {
 pub(super) fn clear_states(data: &FileData, unflushed: &Unflushed, parts: &[DirtyRange]) -> Result<()> {
     let Some(states) = data.states_if_any() else { return Ok(()) };
     for clean in parts.iter().flat_map(|part| unflushed.gaps(part.range)) {
-        states.clear(clean, DELALLOC).map_err(FsError::State)?;
+        states.clear(clean, DELALLOC).map_err(DataError::State)?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::deferred;
 use super::enter::{self, Entered};
 use super::file_flush::{FileFlush, parts};
 use super::run::clear_states;
-use crate::Result;
+use crate::data::Result;
 use crate::data::file_data::ExtentsGuard;
 use crate::data::file_node::FileNode;
 use crate::data::file_store::FileStore;

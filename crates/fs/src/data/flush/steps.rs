@@ -12,7 +12,7 @@ use super::file_flush::{BATCH_BYTES, DirtyRange, FileFlush, parts};
 use super::pipelined_batch::{PipelinedBatch, WritesInFlight};
 use super::{plan, write_out};
 use crate::data::file_store::FileStore;
-use crate::{Refusal, Result};
+use crate::data::{Result, SpaceFailure};
 
 /// A batch has at least so many bytes, if there are as many: enough to be worth a transaction of its own, and
 /// little enough for several of them to be in what is flushed together.
@@ -69,7 +69,7 @@ pub(super) fn flush(
         let started = start(store, jobs, &batch);
         match (finish(store, jobs, before.take()), started) {
             (Ok(()), Ok(storing)) => before = Some(PipelinedBatch { batch, storing }),
-            (Ok(()), Err(error)) if error.refusal() == Some(Refusal::NoSpace) => {
+            (Ok(()), Err(error)) if error.is_no_space() => {
                 flush_in_parts(store, jobs, &batch)?;
             }
             (Ok(()), Err(error)) | (Err(error), Err(_)) => return Err(error),
@@ -102,7 +102,7 @@ pub(super) fn finish(store: &FileStore, jobs: &mut [FileFlush], step: Option<Pip
     let Some(PipelinedBatch { batch, storing }) = step else { return Ok(()) };
     let stored = storing.finish(store.engine())?;
     match enter_batch(store, jobs, &batch, stored) {
-        Err(error) if error.refusal() == Some(Refusal::NoSpace) => flush_in_parts(store, jobs, &batch),
+        Err(error) if error.is_no_space() => flush_in_parts(store, jobs, &batch),
         entered => {
             assert_eq!(entered?, Entered::Done, "what is overwritten in place is waited for");
             Ok(())

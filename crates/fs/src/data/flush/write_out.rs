@@ -14,7 +14,7 @@ use vlinder_volume::{PendingWrites, WriteRequest};
 use super::file_flush::FileFlush;
 use super::pipelined_batch::WritesInFlight;
 use super::plan::{FlushPlan, Form, PlannedExtent};
-use crate::Result;
+use crate::data::Result;
 use crate::data::checksums;
 use crate::data::file_store::FileStore;
 use crate::data::runs::Runs;

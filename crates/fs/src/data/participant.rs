@@ -1,11 +1,13 @@
-//! What the file system puts into a transaction before it ends: inode items that changed without one.
+//! What file data put into a transaction before it ends: inode items that changed without one.
 
 use vlinder_base::sync::{Arc, Weak};
 use vlinder_format::inode::InodeItem;
 use vlinder_transaction::{ChangeKind, EngineError, Participant, Reservation};
 
-use crate::data::{FileStore, begin, flush};
-use crate::{FsError, Refusal, Result};
+use super::begin::begin;
+use super::file_store::FileStore;
+use super::flush;
+use crate::data::{Result, SpaceFailure};
 
 /// Inodes put in with one handle.
 const BATCH: usize = 64;
@@ -16,8 +18,9 @@ struct DirtyInodes {
     flush_on_commit: bool,
 }
 
-/// Registers with the engine; the value lives as long as the file system.
-pub(crate) fn register(store: &Arc<FileStore>, flush_on_commit: bool) -> Arc<dyn Participant> {
+/// Registers with the engine, so that each commit takes the inode items that changed without a transaction.
+/// The caller keeps the value as long as the file system is open.
+pub(crate) fn take_part_in_commits(store: &Arc<FileStore>, flush_on_commit: bool) -> Arc<dyn Participant> {
     let participant: Arc<dyn Participant> =
         Arc::new(DirtyInodes { store: Arc::downgrade(store), flush_on_commit });
     store.engine().register(Arc::downgrade(&participant));
@@ -30,19 +33,7 @@ impl Participant for DirtyInodes {
         let flushed = if self.flush_on_commit { flush::flush_idle(&store) } else { Ok(()) };
         // One file that cannot be flushed keeps no inode from the commit.
         let put = put_dirty_inodes(&store);
-        flushed.and(put).map_err(into_engine)
-    }
-}
-
-/// The engine tells its own errors to the caller that asked for the commit; ours are of its kinds but for
-/// refusals, which nothing here can meet.
-pub(crate) fn into_engine(error: FsError) -> EngineError {
-    match error {
-        FsError::Engine(error) => error,
-        FsError::Tree(error) => error.into(),
-        FsError::Damage(error) => error.into(),
-        FsError::Volume(error) => error.into(),
-        other => EngineError::Participant(Box::new(other)),
+        flushed.and(put).map_err(Into::into)
     }
 }
 
@@ -53,8 +44,8 @@ pub(crate) fn put_dirty_inodes(store: &FileStore) -> Result<()> {
     let mut most = BATCH;
     while !store.dirty().is_empty() {
         match put_some(store, most) {
-            Err(error) if error.refusal() == Some(Refusal::NoSpace) && most > 1 => most = 1,
-            Err(error) if error.refusal() == Some(Refusal::NoSpace) => {
+            Err(error) if error.is_no_space() && most > 1 => most = 1,
+            Err(error) if error.is_no_space() => {
                 tracing::debug!(%error, "times of inodes wait for space");
                 return Ok(());
             }
