@@ -1,13 +1,13 @@
 //! Changing the items of extended attributes.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{FileStore, begin};
 use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::directory::{self, DirectoryEntry, ENTRY_HEADER_SIZE};
 use vlinder_format::{Generation, ObjectId};
 use vlinder_transaction::{ChangeKind, Reservation};
 
 use crate::changes::Changes;
-use crate::data::{FileStore, begin};
 use crate::inode::Inode;
 use crate::inode::permission_cache::PermissionCache;
 use crate::room::with_room;

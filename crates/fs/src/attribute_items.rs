@@ -1,12 +1,12 @@
 //! Reading the items of extended attributes.
 
+use vlinder_data::attribute_value;
 use vlinder_format::directory::{DirectoryEntries, DirectoryEntry};
 use vlinder_format::{Damage, ItemType, Key};
 use vlinder_transaction::Engine;
 use vlinder_tree::Readahead;
 
 use crate::Result;
-use crate::data::attribute_value;
 use crate::inode::Inode;
 
 /// The value of an attribute of a file in memory, without asking who wants it.

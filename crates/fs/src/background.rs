@@ -7,9 +7,9 @@ use vlinder_base::affinity::Aside;
 use vlinder_base::clock::Clock;
 use vlinder_base::sync::Arc;
 use vlinder_base::thread;
+use vlinder_data::{SpaceFailure, Wake};
 
 use crate::Result;
-use crate::data::{SpaceFailure, Wake};
 use crate::maintenance::Maintenance;
 use crate::options::OpenOptions;
 
@@ -40,7 +40,7 @@ pub(crate) fn start(maintenance: &Arc<Maintenance>, options: &OpenOptions) -> Re
                 Wake::Stop => return,
                 Wake::WriteOut { asked_on } => {
                     aside.keep_off(asked_on);
-                    if let Err(error) = crate::data::flush::relieve(work.maintenance.store()) {
+                    if let Err(error) = vlinder_data::relieve(work.maintenance.store()) {
                         // The data stay; the next writer or commit tells its caller.
                         tracing::debug!(%error, "data could not be written out early");
                     }

@@ -2,6 +2,7 @@
 //! asked for.
 
 use rustix::io::Errno;
+use vlinder_data::{BytesError, DataError, DataRefusal, InodeId, SpaceFailure};
 use vlinder_device::DeviceError;
 use vlinder_extent_state::StateError;
 use vlinder_forest::ForestError;
@@ -10,7 +11,6 @@ use vlinder_transaction::EngineError;
 use vlinder_tree::TreeError;
 use vlinder_volume::VolumeError;
 
-use crate::data::{BytesError, DataError, DataRefusal, InodeId, SpaceFailure};
 use crate::mount_option::OptionError;
 
 macro_rules! refusals {

@@ -1,13 +1,13 @@
 //! An opened file system: the handle, and the parts that it puts together.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{FileStore, InodeId, begin};
 use vlinder_format::inode::Timestamp;
 use vlinder_format::{Generation, RootId};
 use vlinder_transaction::{Engine, Handle, Reservation};
 
 use crate::access_time::AccessTimeRule;
 use crate::closer::Closer;
-use crate::data::{FileStore, InodeId, begin};
 use crate::file::FileContent;
 use crate::health::{DeviceCounter, device_counters};
 use crate::inode::Inode;

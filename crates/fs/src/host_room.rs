@@ -15,8 +15,9 @@
 
 use std::time::Duration;
 
+use vlinder_data::SpaceFailure;
+
 use crate::Result;
-use crate::data::SpaceFailure;
 use crate::host_retry::{LONGEST_WAIT, Next};
 use crate::maintenance::Maintenance;
 

@@ -90,7 +90,6 @@ pub use caller::{Access, Caller, Capabilities};
 pub use chattr::{ATTRIBUTES_BYTES, ChattrFlags};
 pub use condition::Condition;
 pub use create::NewFileName;
-pub use data::{CompressOption, CompressionProperty, InodeId, InodeState};
 pub use directory::{DirectoryRecord, OpenDirectory};
 pub use error::{FsError, Refusal};
 pub use file::{FileChange, FileContent};
@@ -114,6 +113,7 @@ pub use standing::Standing;
 pub use statistics::Statistics;
 pub use subvolume::{Subvolume, SubvolumeInformation, Subvolumes};
 pub use switches::SWITCHES;
+pub use vlinder_data::{CompressOption, CompressionProperty, InodeId, InodeState};
 pub use write_origin::{ContentTimes, WriteOrigin};
 
 pub use vlinder_extent_state::ByteRange;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::{Compression, decompress};
+use vlinder_data::{BytesError, DataFault, begin};
 use vlinder_format::directory::DirectoryEntryType;
 use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent, FileExtentFault};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
@@ -11,7 +12,6 @@ use vlinder_format::{Damage, FileOffset, orphan};
 use vlinder_transaction::{ChangeKind, Engine, Reservation};
 
 use crate::changes::Changes;
-use crate::data::{BytesError, DataFault, begin};
 use crate::directory::check_new_name;
 use crate::directory::index::take_index;
 use crate::inode::Inode;

@@ -1,13 +1,13 @@
 //! What keeps a file system as a whole: making changes durable, freeing what was deleted, and how it fares.
 
 use vlinder_base::sync::{Arc, Mutex};
+use vlinder_data::{
+    FileStore, SpaceFailure, bytes_freed_by_commit, flush_all, put_dirty_inodes, take_part_in_commits,
+};
 use vlinder_format::Generation;
 use vlinder_transaction::Participant;
 
 use crate::condition::Condition;
-use crate::data::{
-    FileStore, SpaceFailure, bytes_freed_by_commit, flush, put_dirty_inodes, take_part_in_commits,
-};
 use crate::fsync_log::FsyncMetrics;
 use crate::host_retry::HostRetry;
 use crate::inode::table::InodeTable;
@@ -70,7 +70,7 @@ impl Maintenance {
         self.store.background().begin_commit();
         self.inodes.delete_put_off();
         // One file that finds no room must not keep all others from becoming durable.
-        let flushed = flush::flush_all(&self.store).map_err(FsError::from);
+        let flushed = flush_all(&self.store).map_err(FsError::from);
         match (flushed, self.commit()) {
             (Ok(()), Ok(generation)) => {
                 self.store.engine().troubles().note_all_durable();
@@ -101,7 +101,7 @@ impl Maintenance {
     /// out. The commit itself cannot wait for these, which may be waiting for it, so a caller that asks for
     /// one comes here before.
     pub(crate) fn flush_for_commit(&self) -> Result<()> {
-        if self.flush_on_commit { Ok(flush::flush_all(&self.store)?) } else { Ok(()) }
+        if self.flush_on_commit { Ok(flush_all(&self.store)?) } else { Ok(()) }
     }
 
     /// Frees some blocks of deleted subvolumes; whether there are more.
@@ -139,7 +139,7 @@ impl Maintenance {
             return 0;
         }
         let free = self.store.engine().room_for_data();
-        let promised = self.store.write_back().bytes();
+        let promised = self.store.unflushed_bytes();
         let left = free.saturating_sub(promised.saturating_add(metadata_of(promised)));
         left.saturating_sub(metadata_of(left))
     }

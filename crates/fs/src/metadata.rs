@@ -3,6 +3,7 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::Compression;
+use vlinder_data::{COMPRESSION_NAME, CompressionProperty, FileStore, InodeState, begin, begin_at_once};
 use vlinder_format::inode::{FileType, GroupId, InodeFlags, InodeItem, Timestamp, UserId};
 use vlinder_transaction::{ChangeKind, Engine, Handle, Reservation};
 
@@ -11,7 +12,6 @@ use crate::acl::{ACCESS_NAME, Acl};
 use crate::attribute_change::{AttributeMode, CAPABILITY_NAME, change_attribute};
 use crate::attributes::Attributes;
 use crate::changes::Changes;
-use crate::data::{COMPRESSION_NAME, CompressionProperty, FileStore, InodeState, begin, begin_at_once};
 use crate::inode::Inode;
 use crate::options::OpenOptions;
 use crate::permission::Rights;
@@ -100,10 +100,7 @@ impl InodeAttributes<'_> {
     #[must_use]
     pub fn of(&self, inode: &Inode) -> Attributes {
         let state = inode.state();
-        let (unwritten_bytes, is_scattered) = {
-            let unflushed = inode.data().unflushed();
-            (unflushed.bytes(), unflushed.is_scattered())
-        };
+        let (unwritten_bytes, is_scattered) = inode.data().unwritten();
         let mut attributes = Attributes::of_item(
             inode.id(),
             inode.file_type(),
@@ -126,7 +123,7 @@ impl InodeAttributes<'_> {
             attributes.allocated_bytes = if is_whole {
                 stored_bytes
             } else {
-                crate::data::allocated_bytes(self.store(), inode.node())
+                vlinder_data::allocated_bytes(self.store(), inode.node())
             };
         }
         attributes
@@ -135,7 +132,7 @@ impl InodeAttributes<'_> {
     /// Whether bytes of a file were written that lie in no extent yet.
     #[must_use]
     pub fn has_unflushed(&self, inode: &Inode) -> bool {
-        inode.data().unflushed().bytes() > 0
+        inode.data().unwritten_bytes() > 0
     }
 
     /// Changes attributes.
@@ -259,7 +256,7 @@ impl InodeAttributes<'_> {
                 SetAttributes { permissions: Some(kept), keeps_capability, ..SetAttributes::default() };
             self.set_others_or_keep_times(caller, inode, &changes)?;
         }
-        with_room(self.engine(), || Ok(crate::data::truncate::truncate(self.store(), inode.node(), size)?))?;
+        with_room(self.engine(), || Ok(vlinder_data::truncate(self.store(), inode.node(), size)?))?;
         let mut handle = begin(self.store(), Reservation::accepted(1).of(ChangeKind::Attributes))?;
         let charged = inode.charge_item(&mut handle);
         let mut state = inode.state();

@@ -1,6 +1,7 @@
 //! A file that is about to be made: what its directory passes on to it, its items, and its place in memory.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{COMPRESSION_NAME, CompressionProperty, FileStore, InodeId, compression_property};
 use vlinder_format::directory::{DirectoryEntryType, DirectoryIndex};
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::{DeviceNumber, FileType, InodeFlags, InodeItem, Mode};
@@ -9,7 +10,6 @@ use vlinder_format::{FileOffset, Generation, ObjectId};
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::attribute_change::AttributeMode;
 use crate::changes::Changes;
-use crate::data::{COMPRESSION_NAME, CompressionProperty, FileStore, InodeId, compression_property};
 use crate::directory::index::take_index;
 use crate::inode::permission_cache::PermissionCache;
 use crate::inode::table::InodeTable;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use vlinder_codec::compress::Compression;
+use vlinder_data::CompressOption;
 use vlinder_format::{DeviceId, RootId};
 
-use crate::data::CompressOption;
 use crate::mount_option::{Apply, MountOption, OptionError, Origin, apply};
 use crate::options::{AccessTimes, DEFAULT_COMMIT_INTERVAL, OpenOptions, Owners, SubvolumeChoice};
 use crate::rescue::RESCUE_LIST;

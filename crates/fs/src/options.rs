@@ -8,10 +8,10 @@ use vlinder_base::inode_clock::InodeClock;
 use vlinder_base::metrics::Registry;
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
+use vlinder_data::{CompressOption, DataOptions};
 use vlinder_format::{DeviceId, RootId};
 use vlinder_transaction::Disabled;
 
-use crate::data::{CompressOption, DataOptions};
 use crate::mount_option::OptionError;
 use crate::rescue::RescueOptions;
 

@@ -1,11 +1,11 @@
 //! What a caller may do: modes, ACLs, capabilities, flags of inodes, and the borders of directories.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::FileStore;
 use vlinder_format::inode::{FileType, GroupId, InodeFlags, InodeItem, UserId};
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::attribute_change::CAPABILITY_NAME;
-use crate::data::FileStore;
 use crate::inode::Inode;
 use crate::options::{OpenOptions, Owners};
 use crate::subvolume::Subvolume;

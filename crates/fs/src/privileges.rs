@@ -1,10 +1,10 @@
 //! What a change of a file's data does to its set-id bits and capabilities.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::FileStore;
 use vlinder_format::inode::FileType;
 
 use crate::attribute_change::{AttributeMode, CAPABILITY_NAME, change_attribute};
-use crate::data::FileStore;
 use crate::inode::Inode;
 use crate::permission::Rights;
 use crate::{Caller, Result};

@@ -9,12 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use vlinder_base::sync::{Arc, Mutex, MutexGuard, RwLock};
+use vlinder_data::ChangedRanges;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::{Generation, ObjectId};
 use vlinder_transaction::LogTicket;
-
-use crate::data::ChangedRanges;
 
 /// A name's place and what it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,13 +10,13 @@ use core::fmt;
 
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard, RwLock};
+use vlinder_data::{FileData, FileNode, InodeId, InodeState};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Timestamp};
 use vlinder_format::{Generation, ObjectId};
 use vlinder_transaction::Handle;
 
 use self::permission_cache::PermissionCache;
 use crate::Result;
-use crate::data::{FileData, FileNode, InodeId, InodeState};
 use crate::subvolume::Subvolume;
 
 /// An inode in memory. One `Arc` for each [`InodeId`] at a time.

@@ -1,6 +1,7 @@
 //! New subvolumes: empty ones and snapshots.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{InodeId, begin, put_dirty_inodes};
 use vlinder_forest::OpenTree;
 use vlinder_format::directory::{self, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
@@ -14,7 +15,6 @@ use vlinder_tree::{Change, Edit};
 
 use crate::acl::Acl;
 use crate::changes::Changes;
-use crate::data::{InodeId, begin, put_dirty_inodes};
 use crate::directory::check_new_name;
 use crate::directory::index::take_index;
 use crate::inode::Inode;
@@ -166,7 +166,7 @@ pub(crate) fn snapshot(
     if !names.rights().is_owner_or_capable(caller, &owner) {
         return Err(Refusal::NotPermitted.into());
     }
-    crate::data::flush::flush_subvolume(names.store(), source.id())?;
+    vlinder_data::flush_subvolume(names.store(), source.id())?;
     maintenance.flush_for_commit()?;
     let _places = names.places().lock_subvolumes();
     let _operation = directory.operation.write();

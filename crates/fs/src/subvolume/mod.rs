@@ -15,11 +15,11 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use vlinder_base::sync::{Arc, Mutex};
+use vlinder_data::{ChangedRanges, Drops, FileTree};
 use vlinder_forest::OpenTree;
 use vlinder_format::{ItemType, Key, ObjectId, Place, RootId};
 use vlinder_transaction::Engine;
 
-use crate::data::{ChangedRanges, Drops, FileTree};
 use crate::fsync_log::Journal;
 use crate::{Refusal, Result};
 
