@@ -9,21 +9,20 @@ use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{ChangeKind, DataExtent, Engine, Handle, PromisedData, Reservation};
 
-use super::apply::{ITEMS_IN_STEP, apply, file_changes};
-use super::begin::begin;
-use super::deletion_steps::DeletionSteps;
-use super::dirty_bytes::put_sectors;
-use super::extent::Extent;
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::inode_state::InodeState;
-use super::open_cache::OpenCache;
-use super::read_whole::read_whole;
-use super::rewrite::Rewrite;
-use super::sectors::MAX_FILE_SIZE;
-use super::truncate::{drop_behind_end, drop_unflushed_range, extend, inline_bytes, settle_size, zero_tail};
-use super::{flush, items};
-use crate::{DataRefusal, Result};
+use crate::apply::{ITEMS_IN_STEP, apply, file_changes};
+use crate::begin::begin;
+use crate::deletion_steps::DeletionSteps;
+use crate::dirty_bytes::put_sectors;
+use crate::extent::Extent;
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::inode_state::InodeState;
+use crate::open_cache::OpenCache;
+use crate::read_whole::read_whole;
+use crate::rewrite::Rewrite;
+use crate::sectors::MAX_FILE_SIZE;
+use crate::truncate::{drop_behind_end, drop_unflushed_range, extend, inline_bytes, settle_size, zero_tail};
+use crate::{DataRefusal, Result, flush, items};
 
 /// The largest preallocated extent that Linux makes.
 const LARGEST_PREALLOCATED: u64 = 256 << 20;

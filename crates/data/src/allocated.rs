@@ -6,11 +6,10 @@
 
 use vlinder_extent_state::ByteRange;
 
-use super::extent::Extent;
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::items;
-use crate::Result;
+use crate::extent::Extent;
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::{Result, items};
 
 /// How often it is counted anew because a flush came between.
 const TRIES: usize = 4;

@@ -8,11 +8,10 @@ use vlinder_format::{FileOffset, Key, Logical};
 use vlinder_transaction::{Charge, Handle};
 use vlinder_tree::{Change, Edit};
 
-use super::file_node::FileNode;
-use super::inode_state::InodeState;
-use super::references;
-use super::rewrite::Rewrite;
-use crate::Result;
+use crate::file_node::FileNode;
+use crate::inode_state::InodeState;
+use crate::rewrite::Rewrite;
+use crate::{Result, references};
 
 /// How many items one transaction of a long operation changes.
 pub(crate) const ITEMS_IN_STEP: usize = 1024;

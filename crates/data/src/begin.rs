@@ -2,9 +2,8 @@
 
 use vlinder_transaction::{Handle, Reservation};
 
-use super::file_store::FileStore;
-use super::flush;
-use crate::Result;
+use crate::file_store::FileStore;
+use crate::{Result, flush};
 
 /// Joins the running transaction with what a reservation asks for. Before it is refused, unflushed data are
 /// written out, which take less in the end than is kept for them; but not of files whose extents the caller

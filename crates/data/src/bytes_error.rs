@@ -5,7 +5,7 @@ use vlinder_forest::MissingChecksum;
 use vlinder_format::Logical;
 use vlinder_volume::VolumeError;
 
-use super::ids::InodeId;
+use crate::ids::InodeId;
 
 /// What is wrong with a part of a file's data.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

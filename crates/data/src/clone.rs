@@ -8,18 +8,17 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{ChangeKind, Reservation};
 
-use super::apply::{ITEMS_IN_STEP, apply, file_changes};
-use super::extent::Extent;
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::open_cache::OpenCache;
-use super::read::read;
-use super::rewrite::Rewrite;
-use super::sectors::MAX_FILE_SIZE;
-use super::truncate::{drop_behind_end, zero_tail};
-use super::write::write;
-use super::{flush, items};
-use crate::{DataRefusal, Result};
+use crate::apply::{ITEMS_IN_STEP, apply, file_changes};
+use crate::extent::Extent;
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::open_cache::OpenCache;
+use crate::read::read;
+use crate::rewrite::Rewrite;
+use crate::sectors::MAX_FILE_SIZE;
+use crate::truncate::{drop_behind_end, zero_tail};
+use crate::write::write;
+use crate::{DataRefusal, Result, flush, items};
 
 /// How much a copy that shares nothing reads at a time.
 const COPY_BYTES: u64 = 1 << 20;

@@ -4,11 +4,11 @@ use vlinder_codec::compress::Compression;
 use vlinder_format::features::IncompatFeatures;
 use vlinder_transaction::{Charge, Engine, Handle};
 
-use super::attribute_value::attribute_value;
-use super::compression_property::{COMPRESSION_NAME, CompressionProperty};
-use super::file_node::FileNode;
-use super::file_store::FileStore;
 use crate::Result;
+use crate::attribute_value::attribute_value;
+use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
 
 /// The `btrfs.compression` of a file or directory, from memory or its attribute.
 ///
@@ -29,7 +29,7 @@ pub fn compression_property(store: &FileStore, node: &FileNode) -> Result<Compre
 ///
 /// # Errors
 /// What beginning a transaction met.
-pub(super) fn require_feature(store: &FileStore, algorithm: Compression) -> Result<()> {
+pub(crate) fn require_feature(store: &FileStore, algorithm: Compression) -> Result<()> {
     if has_feature(store.engine(), algorithm) {
         return Ok(());
     }

@@ -2,10 +2,10 @@
 
 use vlinder_transaction::{ChangeKind, Charge, Handle, Reservation};
 
-use super::apply::ITEMS_IN_STEP;
-use super::begin::begin;
-use super::file_store::FileStore;
-use super::tries::Tries;
+use crate::apply::ITEMS_IN_STEP;
+use crate::begin::begin;
+use crate::file_store::FileStore;
+use crate::tries::Tries;
 use crate::{DataError, Result, SpaceFailure};
 
 /// A deletion of many items, a transaction at a time. Where there is no room for what a step may take at

@@ -9,17 +9,16 @@ use vlinder_format::inode::InodeItem;
 use vlinder_format::{FileOffset, Key, ObjectId};
 use vlinder_transaction::{DataPromise, EngineError, PromisedData};
 
-use super::file_data::DELALLOC;
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::inode_state::InodeState;
-use super::make_room::make_room;
-use super::own_space;
-use super::runs::Runs;
-use crate::{DataError, DataRefusal, Result};
+use crate::file_data::DELALLOC;
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::inode_state::InodeState;
+use crate::make_room::make_room;
+use crate::runs::Runs;
+use crate::{DataError, DataRefusal, Result, own_space};
 
 /// What stands for the data space of bytes on their way into memory; given back unless it is kept.
-pub(super) enum Promised<'a> {
+pub(crate) enum Promised<'a> {
     /// Their sectors have a promise already.
     Nothing,
     /// Bytes of data space.
@@ -39,7 +38,7 @@ impl Promised<'_> {
     }
 
     /// The space, which is the dirty bytes' from now on, with `runs` new runs among them.
-    pub(super) fn keep(self, runs: u64) -> PromisedData {
+    pub(crate) fn keep(self, runs: u64) -> PromisedData {
         match self {
             Self::Space(mut promise) => {
                 promise.keep_runs(runs);
@@ -55,7 +54,7 @@ fn unpromised_bytes(dirty: &Runs, sectors: &[ByteRange]) -> u64 {
 }
 
 /// Promises the data space that the sectors may need beyond what is promised to them already.
-pub(super) fn promise<'a>(
+pub(crate) fn promise<'a>(
     store: &'a FileStore,
     node: &Arc<FileNode>,
     sectors: &[ByteRange],
@@ -103,7 +102,7 @@ fn item_keys(inode: ObjectId, ranges: &[ByteRange]) -> Vec<Range<Key>> {
 
 /// Puts whole sectors into memory, each range its bytes; the file's size grows to `least_size`. The promise
 /// is renewed where a flush has taken dirty bytes that it shared.
-pub(super) fn put_sectors_promised<'a>(
+pub(crate) fn put_sectors_promised<'a>(
     store: &'a FileStore,
     node: &Arc<FileNode>,
     ranges: &[ByteRange],
@@ -144,7 +143,7 @@ pub(super) fn put_sectors_promised<'a>(
     }
 }
 
-pub(super) fn grow(store: &FileStore, node: &Arc<FileNode>, state: &mut InodeState, least_size: u64) {
+pub(crate) fn grow(store: &FileStore, node: &Arc<FileNode>, state: &mut InodeState, least_size: u64) {
     if least_size > state.item.size_bytes {
         state.item.size_bytes = least_size;
         store.mark_dirty(node, state);

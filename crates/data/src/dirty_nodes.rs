@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use vlinder_base::sync::{Arc, Mutex};
 
-use super::file_node::FileNode;
-use super::ids::InodeId;
+use crate::file_node::FileNode;
+use crate::ids::InodeId;
 
 /// Fewer are not looked through.
 const FEW: usize = 128;

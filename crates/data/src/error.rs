@@ -7,9 +7,9 @@ use vlinder_transaction::EngineError;
 use vlinder_tree::TreeError;
 use vlinder_volume::VolumeError;
 
-use super::bytes_error::BytesError;
-use super::refusal::DataRefusal;
-use super::space_failure::SpaceFailure;
+use crate::bytes_error::BytesError;
+use crate::refusal::DataRefusal;
+use crate::space_failure::SpaceFailure;
 
 /// Why data can't be read, written or moved.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub type Result<T, E = DataError> = std::result::Result<T, E>;
 
 impl DataError {
     /// Whether the request is refused for this reason.
-    pub(super) fn is_refusal(&self, wanted: DataRefusal) -> bool {
+    pub(crate) fn is_refusal(&self, wanted: DataRefusal) -> bool {
         matches!(self, Self::Refused(refusal) if *refusal == wanted)
     }
 }

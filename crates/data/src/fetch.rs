@@ -6,20 +6,20 @@ use vlinder_format::Logical;
 use vlinder_format::file_extent::ExtentRange;
 use vlinder_volume::{ReadsInFlight, Volume, VolumeError};
 
-use super::bytes_error::DataFault;
-use super::pieces::ReadPiece;
+use crate::bytes_error::DataFault;
+use crate::pieces::ReadPiece;
 
 /// No more is asked for together by who waits for it: what is judged and copied should still lie in the
 /// processor's cache.
-pub(super) const MOST_BYTES: u64 = 512 << 10;
+pub(crate) const MOST_BYTES: u64 = 512 << 10;
 
 /// Bytes that lie together.
 #[derive(Debug)]
-pub(super) struct Fetch {
+pub(crate) struct Fetch {
     /// Where they begin.
-    pub(super) start: Logical,
+    pub(crate) start: Logical,
     /// Bytes.
-    pub(super) length: u64,
+    pub(crate) length: u64,
     /// Where each piece of a file begins in it, with its offset in the file; ascending.
     parts: Vec<(Logical, u64)>,
     /// Where the chunk ends; nothing is asked for across that.
@@ -51,7 +51,7 @@ impl Fetch {
     }
 
     /// The offset in the file of the piece that something is wrong with.
-    pub(super) fn offset_of(&self, fault: &DataFault) -> u64 {
+    pub(crate) fn offset_of(&self, fault: &DataFault) -> u64 {
         let logical = match fault {
             DataFault::Volume(VolumeError::NoGoodCopy { logical, .. })
             | DataFault::MissingChecksum { logical } => *logical,
@@ -64,7 +64,7 @@ impl Fetch {
 
 /// Where the bytes of a piece are.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// In its item.
     Inline,
     /// In an extent that was decoded before, whose bytes these are.
@@ -75,38 +75,38 @@ pub(super) enum Source {
 
 /// What is fetched for some pieces.
 #[derive(Debug, Default)]
-pub(super) struct Fetches {
-    pub(super) all: Vec<Fetch>,
+pub(crate) struct Fetches {
+    pub(crate) all: Vec<Fetch>,
     /// The pieces in their order, each with where its bytes will be.
-    pub(super) pieces: Vec<(ReadPiece, Source)>,
+    pub(crate) pieces: Vec<(ReadPiece, Source)>,
 }
 
 /// Pieces that the devices were asked for.
 #[derive(Debug)]
-pub(super) struct Started {
-    pub(super) fetches: Fetches,
+pub(crate) struct Started {
+    pub(crate) fetches: Fetches,
     /// What each fetch must have as checksums; shorter or none where nothing is verified.
-    pub(super) expected: Vec<Option<ExpectedChecksums>>,
-    pub(super) reads: ReadsInFlight,
+    pub(crate) expected: Vec<Option<ExpectedChecksums>>,
+    pub(crate) reads: ReadsInFlight,
 }
 
 /// Pieces that the devices brought, verified.
 #[derive(Debug)]
-pub(super) struct Fetched {
+pub(crate) struct Fetched {
     /// In order and apart.
-    pub(super) pieces: Vec<(ReadPiece, Source)>,
+    pub(crate) pieces: Vec<(ReadPiece, Source)>,
     /// Of each fetch.
-    pub(super) bytes: Vec<Vec<u8>>,
+    pub(crate) bytes: Vec<Vec<u8>>,
 }
 
 impl Fetched {
     /// The number of the last piece that is compressed: reads will go on from there.
-    pub(super) fn last_to_decode(&self) -> Option<usize> {
+    pub(crate) fn last_to_decode(&self) -> Option<usize> {
         self.pieces.iter().rposition(|(piece, _)| piece.is_compressed())
     }
 
     /// The bytes of each fetch; of those that were to be decoded none.
-    pub(super) fn into_plain_bytes(mut self) -> impl Iterator<Item = Vec<u8>> {
+    pub(crate) fn into_plain_bytes(mut self) -> impl Iterator<Item = Vec<u8>> {
         for (piece, source) in &self.pieces {
             if let Source::Fetched(fetch, _) = source
                 && piece.is_compressed()
@@ -121,7 +121,7 @@ impl Fetched {
 impl Fetches {
     /// Plans what to ask for, in the order of the pieces, at most so many bytes at a time of what is not
     /// compressed. `decoded` gives the extent of a piece if it was decoded before.
-    pub(super) fn plan(
+    pub(crate) fn plan(
         pieces: Vec<ReadPiece>,
         most_bytes: u64,
         sector_size: u64,

@@ -5,8 +5,8 @@ use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use vlinder_extent_state::{ByteRange, ExtentState, Metrics, Options, Owner, StateBits};
 
-use super::ids::InodeId;
-use super::unflushed::Unflushed;
+use crate::ids::InodeId;
+use crate::unflushed::Unflushed;
 use crate::{DataError, Result};
 
 /// Bytes that no extent on disk holds yet.
@@ -23,7 +23,7 @@ pub(crate) struct StateMaps {
 }
 
 impl StateMaps {
-    pub(super) fn new(metrics: Arc<Metrics>, trims: bool) -> Self {
+    pub(crate) fn new(metrics: Arc<Metrics>, trims: bool) -> Self {
         Self { metrics, trims }
     }
 }
@@ -36,7 +36,7 @@ impl StateMaps {
 /// these. A range of the state map has [`DELALLOC`] as long as it is in any of them.
 ///
 /// Locks: the operation lock → `extents` → `storing` → [ranges](Self::lock_range) → a transaction handle →
-/// the inode's state → `unflushed`. What finishes the batch [under way](super::flush::flush_ahead) has the
+/// the inode's state → `unflushed`. What finishes the batch [under way](crate::flush::flush_ahead) has the
 /// batch first, with `extents` of other files perhaps, and takes those of its files then.
 #[derive(Debug)]
 pub struct FileData {
@@ -146,30 +146,30 @@ impl FileData {
     }
 
     /// Keeps others from changing the file's items and from taking its dirty bytes. What is ordered stays so:
-    /// all but a flush use [`lock_settled`](super::flush::lock_settled).
-    pub(super) fn lock_extents(&self) -> ExtentsGuard<'_> {
+    /// all but a flush use [`lock_settled`](crate::flush::lock_settled).
+    pub(crate) fn lock_extents(&self) -> ExtentsGuard<'_> {
         let items = self.lock_items();
         ExtentsGuard { _storing: self.lock_storing(), _items: items }
     }
 
     /// As [`Self::lock_extents`], if nobody holds any of it.
-    pub(super) fn try_lock_extents(&self) -> Option<ExtentsGuard<'_>> {
+    pub(crate) fn try_lock_extents(&self) -> Option<ExtentsGuard<'_>> {
         let items = self.try_lock_items()?;
         Some(ExtentsGuard { _storing: self.storing.try_lock()?, _items: items })
     }
 
     /// Keeps others from changing the file's items.
-    pub(super) fn lock_items(&self) -> ItemsGuard<'_> {
+    pub(crate) fn lock_items(&self) -> ItemsGuard<'_> {
         ItemsGuard::new(&self.version, self.extents.lock())
     }
 
     /// As [`Self::lock_items`], if nobody holds it.
-    pub(super) fn try_lock_items(&self) -> Option<ItemsGuard<'_>> {
+    pub(crate) fn try_lock_items(&self) -> Option<ItemsGuard<'_>> {
         self.extents.try_lock().map(|lock| ItemsGuard::new(&self.version, lock))
     }
 
     /// Keeps others from taking the file's dirty bytes.
-    pub(super) fn lock_storing(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_storing(&self) -> MutexGuard<'_, ()> {
         self.storing.lock()
     }
 
@@ -189,7 +189,7 @@ impl FileData {
     ///
     /// # Errors
     /// Only for defects of the state map.
-    pub(super) fn lock_range(
+    pub(crate) fn lock_range(
         &self,
         maps: &StateMaps,
         id: InodeId,

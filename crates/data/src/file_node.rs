@@ -9,11 +9,11 @@ use vlinder_format::ObjectId;
 use vlinder_format::inode::{InodeFlags, InodeItem};
 use vlinder_transaction::Handle;
 
-use super::file_data::FileData;
-use super::file_tree::FileTree;
-use super::ids::InodeId;
-use super::inode_state::InodeState;
 use crate::Result;
+use crate::file_data::FileData;
+use crate::file_tree::FileTree;
+use crate::ids::InodeId;
+use crate::inode_state::InodeState;
 
 /// A file in memory without its names. One `Arc` for each [`InodeId`] at a time.
 pub struct FileNode {

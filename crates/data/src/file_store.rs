@@ -4,16 +4,16 @@ use vlinder_base::metrics::Registry;
 use vlinder_base::sync::Arc;
 use vlinder_transaction::{ChangeKind, Charge, Engine, Handle, Reservation};
 
-use super::background_wake::Background;
-use super::data_options::DataOptions;
-use super::dirty_nodes::{DirtyNodes, ListChange};
-use super::drops::Drops;
-use super::file_node::FileNode;
-use super::held::Budget;
-use super::inode_state::InodeState;
-use super::room_attempts::Attempts;
-use super::write_back::WriteBack;
 use crate::Result;
+use crate::background_wake::Background;
+use crate::data_options::DataOptions;
+use crate::dirty_nodes::{DirtyNodes, ListChange};
+use crate::drops::Drops;
+use crate::file_node::FileNode;
+use crate::held::Budget;
+use crate::inode_state::InodeState;
+use crate::room_attempts::Attempts;
+use crate::write_back::WriteBack;
 
 /// The file data of a file system.
 pub struct FileStore {
@@ -50,7 +50,7 @@ impl FileStore {
         &self.engine
     }
 
-    pub(super) fn options(&self) -> &DataOptions {
+    pub(crate) fn options(&self) -> &DataOptions {
         &self.options
     }
 
@@ -69,7 +69,7 @@ impl FileStore {
         &self.write_back
     }
 
-    pub(super) fn read_ahead(&self) -> &Budget {
+    pub(crate) fn read_ahead(&self) -> &Budget {
         &self.read_ahead
     }
 
@@ -108,7 +108,7 @@ impl FileStore {
 
     /// Joins a transaction for data whose space is promised: where there is no room for metadata any more,
     /// the reserve is drawn on, because what was accepted from a caller must not be lost.
-    pub(super) fn begin_flush(&self, changes: Charge) -> Result<Handle<'_>> {
+    pub(crate) fn begin_flush(&self, changes: Charge) -> Result<Handle<'_>> {
         Ok(self.engine.begin(Reservation::accepted(0).and(changes).of(ChangeKind::Flush))?)
     }
 

@@ -7,8 +7,8 @@ use vlinder_base::sync::{Arc, Weak};
 use vlinder_forest::OpenTree;
 use vlinder_transaction::{Engine, Handle};
 
-use super::changed_ranges::ChangedRanges;
-use super::drops::Drops;
+use crate::changed_ranges::ChangedRanges;
+use crate::drops::Drops;
 
 /// The tree of a subvolume in memory, as its files know it.
 pub struct FileTree {

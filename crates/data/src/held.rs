@@ -5,10 +5,10 @@ use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_extent_state::ByteRange;
 
-use super::file_data::Version;
+use crate::file_data::Version;
 
 /// For all open files of a file system.
-pub(super) const MOST_HELD_BYTES: u64 = 32 << 20;
+pub(crate) const MOST_HELD_BYTES: u64 = 32 << 20;
 
 /// How many bytes all open files of a file system hold that were read ahead.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(crate) struct Budget(Arc<AtomicU64>);
 
 impl Budget {
     /// Room for so many bytes, if there is room.
-    pub(super) fn take(&self, bytes: u64) -> Option<Share> {
+    pub(crate) fn take(&self, bytes: u64) -> Option<Share> {
         let share = Share { held: Arc::clone(&self.0), bytes };
         let before = share.held.fetch_add(bytes, Ordering::Relaxed);
         (before.saturating_add(bytes) <= MOST_HELD_BYTES).then_some(share)
@@ -25,7 +25,7 @@ impl Budget {
 
 /// Gives its bytes back when dropped.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     held: Arc<AtomicU64>,
     bytes: u64,
 }
@@ -38,13 +38,13 @@ impl Drop for Share {
 
 /// A part of a file whose bytes are held.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HeldPart {
+pub(crate) struct HeldPart {
     /// Which part.
-    pub(super) range: ByteRange,
+    pub(crate) range: ByteRange,
     /// The number of the buffer that has it.
-    pub(super) buffer: usize,
+    pub(crate) buffer: usize,
     /// Where in that it begins.
-    pub(super) start: usize,
+    pub(crate) start: usize,
 }
 
 /// A stretch of a file: the bytes of its data, without those of holes.
@@ -59,7 +59,7 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    pub(super) fn new(
+    pub(crate) fn new(
         range: ByteRange,
         parts: Vec<HeldPart>,
         buffers: Vec<Vec<u8>>,
@@ -69,7 +69,7 @@ impl Stretch {
     }
 
     /// Data without holes.
-    pub(super) fn of_run(start: u64, bytes: Vec<u8>) -> Self {
+    pub(crate) fn of_run(start: u64, bytes: Vec<u8>) -> Self {
         let range = ByteRange::with_length(start, bytes.len() as u64).unwrap_or_default();
         Self::new(range, vec![HeldPart { range, buffer: 0, start: 0 }], vec![bytes], None)
     }
@@ -89,17 +89,17 @@ impl Stretch {
     }
 
     /// Whether all of it is a hole.
-    pub(super) fn is_hole(&self) -> bool {
+    pub(crate) fn is_hole(&self) -> bool {
         self.parts.is_empty()
     }
 
     /// The buffers, to be used again.
-    pub(super) fn into_buffers(self) -> Vec<Vec<u8>> {
+    pub(crate) fn into_buffers(self) -> Vec<Vec<u8>> {
         self.buffers
     }
 
     /// Forgets what lies before an offset.
-    pub(super) fn begin_at(&mut self, offset: u64) {
+    pub(crate) fn begin_at(&mut self, offset: u64) {
         let rest = |range: ByteRange| ByteRange::new(offset.max(range.start()), range.end());
         self.range = rest(self.range).unwrap_or_default();
         self.parts.retain_mut(|part| {
@@ -113,7 +113,7 @@ impl Stretch {
 
 /// What an open file holds of one version of the file.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(crate) struct Held {
     version: Version,
     stretch: Stretch,
     /// The part where the last copy ended.
@@ -121,17 +121,17 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn new(version: Version, stretch: Stretch) -> Self {
+    pub(crate) fn new(version: Version, stretch: Stretch) -> Self {
         Self { version, stretch, position: 0 }
     }
 
-    pub(super) fn into_stretch(self) -> Stretch {
+    pub(crate) fn into_stretch(self) -> Stretch {
         self.stretch
     }
 
     /// Copies what is held from the start of a range on into `target`, which has all of the range; gives how
     /// many bytes.
-    pub(super) fn copy(&mut self, version: Version, range: ByteRange, target: &mut [u8]) -> usize {
+    pub(crate) fn copy(&mut self, version: Version, range: ByteRange, target: &mut [u8]) -> usize {
         let Stretch { range: whole, parts, buffers, .. } = &self.stretch;
         let known = whole.intersection(range);
         let known = known.filter(|known| self.version == version && known.start() == range.start());
@@ -161,7 +161,7 @@ impl Held {
 
 /// The number of the first of some runs, which lie in order, that does not end before a place; how many they
 /// are if all do. It is mostly `guess` or the next, where the last search ended.
-pub(super) fn first_behind<T>(runs: &[T], guess: usize, ends_before: impl Fn(&T) -> bool) -> usize {
+pub(crate) fn first_behind<T>(runs: &[T], guess: usize, ends_before: impl Fn(&T) -> bool) -> usize {
     let is_first = |number: usize| {
         let before = number.checked_sub(1).and_then(|before| runs.get(before));
         number <= runs.len() && before.is_none_or(&ends_before) && !runs.get(number).is_some_and(&ends_before)

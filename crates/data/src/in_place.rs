@@ -9,11 +9,10 @@ use vlinder_format::file_extent::CompressionId;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::Handle;
 
-use super::extent::{Content, Extent, StoredExtent};
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::items;
-use crate::Result;
+use crate::extent::{Content, Extent, StoredExtent};
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::{Result, items};
 
 /// An extent with more runs of its own file than this is treated as shared.
 const MOST_RUNS: usize = 4096;
@@ -48,7 +47,7 @@ pub(crate) fn find(
 
 /// The parts of a range that may be written in place, with their addresses; `extents` are those that overlap
 /// the range.
-pub(super) fn writable_runs(
+pub(crate) fn writable_runs(
     store: &FileStore,
     node: &FileNode,
     range: ByteRange,

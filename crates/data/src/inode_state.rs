@@ -3,13 +3,17 @@
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode::{InodeItem, Timestamp};
 
-use super::compression_property::CompressionProperty;
+use crate::compression_property::CompressionProperty;
 
 /// Longer than bytes stay in the kernel's cache (`dirty_expire_interval` and `dirty_writeback_interval`: 35
 /// seconds).
 const LONGEST_DIRTY_SECONDS: i64 = 60;
 
-/// What changes about an inode, under [`Inode::state`](crate::Inode::state).
+/// What changes about an inode, under [`FileNode::state`](crate::FileNode::state).
+///
+/// It is one struct under one lock, with what only names need in it too ([`next_index`](Self::next_index),
+/// [`opens`](Self::opens), [`orphan`](Self::orphan), [`linkable`](Self::linkable)): whether an inode may
+/// leave memory, or be deleted, depends on both halves as they are at one moment.
 #[derive(Debug)]
 pub struct InodeState {
     /// The inode item as memory has it: `size_bytes` of a regular file is the size that readers see.

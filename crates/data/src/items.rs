@@ -7,8 +7,8 @@ use vlinder_format::{Damage, FileOffset, ItemType, Key, ObjectId, Place};
 use vlinder_transaction::Engine;
 use vlinder_tree::{Cursor, Readahead};
 
-use super::extent::Extent;
 use crate::Result;
+use crate::extent::Extent;
 
 /// Leaves that a walk over many items reads ahead.
 const LEAVES_AHEAD: usize = 16;

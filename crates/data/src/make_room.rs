@@ -3,12 +3,11 @@
 //!
 //! Invariant: what was tried in vain is not tried again before something has changed. A file system that
 //! stays full makes no commit for each write that fails
-//! ([`Attempts::is_vain`](super::room_attempts::Attempts)).
+//! ([`Attempts::is_vain`](crate::room_attempts::Attempts)).
 
-use super::file_store::FileStore;
-use super::flush;
-use super::room_attempts::Signs;
-use crate::{Result, SpaceFailure};
+use crate::file_store::FileStore;
+use crate::room_attempts::Signs;
+use crate::{Result, SpaceFailure, flush};
 
 /// Tries what may make room: writes out what is unflushed and commits. False where that was tried in vain
 /// before, and nothing has changed since.

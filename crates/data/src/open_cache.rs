@@ -6,14 +6,13 @@ use vlinder_base::sync::{Arc, Mutex};
 use vlinder_extent_state::Position;
 use vlinder_format::{Generation, Logical};
 
-use super::extent::Extent;
-use super::file_data::Version;
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::held::first_behind;
-use super::items;
-use super::read_ahead::ReadAhead;
-use crate::Result;
+use crate::extent::Extent;
+use crate::file_data::Version;
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::held::first_behind;
+use crate::read_ahead::ReadAhead;
+use crate::{Result, items};
 
 /// Items that a first load decodes: mostly the next border is near.
 const FIRST_ITEMS: usize = 8;
@@ -29,30 +28,30 @@ pub struct OpenCache {
     /// The windows that were used last, the last of all first.
     windows: Mutex<Vec<Arc<Window>>>,
     /// Where the last search for unflushed data ended.
-    pub(super) position: Mutex<Position>,
+    pub(crate) position: Mutex<Position>,
     decoded: Mutex<Option<Decoded>>,
-    pub(super) ahead: Mutex<ReadAhead>,
+    pub(crate) ahead: Mutex<ReadAhead>,
     /// Bytes on disk that were given out unverified because their checksums can't be had.
     unverified_bytes: AtomicU64,
 }
 
 /// A compressed extent, decoded. Its space can be taken by another extent only in a later transaction.
 #[derive(Clone, Debug)]
-pub(super) struct Decoded {
-    pub(super) address: Logical,
-    pub(super) generation: Generation,
-    pub(super) bytes: Arc<Vec<u8>>,
+pub(crate) struct Decoded {
+    pub(crate) address: Logical,
+    pub(crate) generation: Generation,
+    pub(crate) bytes: Arc<Vec<u8>>,
 }
 
 /// The items of a part of a file.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(crate) struct Window {
     /// None where the items were changing, so that it is good for one use.
     version: Option<Version>,
     /// Where the part begins.
     start: u64,
     /// Up to here every item is among them.
-    pub(super) complete_to: u64,
+    pub(crate) complete_to: u64,
     /// In order.
     extents: Vec<Extent>,
     /// How many the load might have decoded.
@@ -63,7 +62,7 @@ pub(super) struct Window {
 
 impl Window {
     /// The items that end behind an offset, in order.
-    pub(super) fn extents_from(&self, offset: u64, sector_size: u64) -> &[Extent] {
+    pub(crate) fn extents_from(&self, offset: u64, sector_size: u64) -> &[Extent] {
         let position = self.position.load(Ordering::Relaxed);
         let ends_before = |extent: &Extent| extent.file_range(sector_size).end() <= offset;
         let first = first_behind(&self.extents, position, ends_before);
@@ -83,20 +82,20 @@ impl OpenCache {
         Self::default()
     }
 
-    /// Bytes on disk that were given out although their checksums can't be had, as only a
-    /// [`Salvage`](crate::salvage::Salvage) does.
+    /// Bytes on disk that were given out although their checksums can't be had, which happens only where a
+    /// damaged file system is salvaged.
     #[must_use]
     pub fn unverified_bytes(&self) -> u64 {
         self.unverified_bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn note_unverified(&self, bytes: u64) {
+    pub(crate) fn note_unverified(&self, bytes: u64) {
         self.unverified_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// The items of the part of a file that begins at or before `at`, about `wanted` of them where that many
     /// lie in one leaf. Who asks has looked for what is unflushed before.
-    pub(super) fn window(
+    pub(crate) fn window(
         &self,
         store: &FileStore,
         node: &FileNode,
@@ -129,14 +128,14 @@ impl OpenCache {
     }
 
     /// The bytes of a compressed extent, if it was the last to be decoded in part.
-    pub(super) fn decoded(&self, address: Logical, generation: Generation) -> Option<Arc<Vec<u8>>> {
+    pub(crate) fn decoded(&self, address: Logical, generation: Generation) -> Option<Arc<Vec<u8>>> {
         let decoded = self.decoded.lock();
         let found =
             decoded.as_ref().filter(|found| found.address == address && found.generation == generation);
         found.map(|found| Arc::clone(&found.bytes))
     }
 
-    pub(super) fn keep_decoded(&self, decoded: Decoded) {
+    pub(crate) fn keep_decoded(&self, decoded: Decoded) {
         *self.decoded.lock() = Some(decoded);
     }
 }

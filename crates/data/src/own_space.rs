@@ -5,12 +5,11 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::Reservation;
 
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::in_place::{find, writable_runs};
-use super::sectors::MAX_FILE_SIZE;
-use super::{flush, items};
-use crate::Result;
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::in_place::{find, writable_runs};
+use crate::sectors::MAX_FILE_SIZE;
+use crate::{Result, flush, items};
 
 /// Extents of a file that are looked at together.
 const EXTENTS_IN_STEP: usize = 256;

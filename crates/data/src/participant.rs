@@ -4,10 +4,9 @@ use vlinder_base::sync::{Arc, Weak};
 use vlinder_format::inode::InodeItem;
 use vlinder_transaction::{ChangeKind, EngineError, Participant, Reservation};
 
-use super::begin::begin;
-use super::file_store::FileStore;
-use super::flush;
-use crate::{Result, SpaceFailure};
+use crate::begin::begin;
+use crate::file_store::FileStore;
+use crate::{Result, SpaceFailure, flush};
 
 /// Inodes put in with one handle.
 const BATCH: usize = 64;

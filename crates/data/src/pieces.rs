@@ -3,25 +3,25 @@
 use vlinder_extent_state::ByteRange;
 use vlinder_format::file_extent::CompressionId;
 
-use super::extent::{Content, Extent};
+use crate::extent::{Content, Extent};
 
 /// A part of a file that has bytes: in an item, or on the devices.
 #[derive(Debug)]
-pub(super) struct ReadPiece {
+pub(crate) struct ReadPiece {
     /// Which part.
-    pub(super) range: ByteRange,
+    pub(crate) range: ByteRange,
     /// The item that says where its bytes are.
-    pub(super) extent: Extent,
+    pub(crate) extent: Extent,
 }
 
 impl ReadPiece {
     /// Whether its bytes are to be decoded.
-    pub(super) fn is_compressed(&self) -> bool {
+    pub(crate) fn is_compressed(&self) -> bool {
         self.extent.compression != CompressionId::NONE
     }
 
     /// Where it begins in its extent, uncompressed.
-    pub(super) fn offset_in_extent(&self) -> u64 {
+    pub(crate) fn offset_in_extent(&self) -> u64 {
         let on_disk = self.extent.range().map_or(0, |range| range.offset_bytes);
         on_disk + (self.range.start() - self.extent.offset)
     }
@@ -29,7 +29,7 @@ impl ReadPiece {
 
 /// The pieces of a part of a file that has these items, in order and apart, those that are not compressed
 /// with at most so many bytes. What lies between them reads as zeros.
-pub(super) fn pieces_of(
+pub(crate) fn pieces_of(
     part: ByteRange,
     extents: Vec<Extent>,
     most_bytes: u64,

@@ -3,14 +3,14 @@
 
 use vlinder_format::inode::InodeFlags;
 
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::held::Stretch;
-use super::open_cache::OpenCache;
-use super::read_whole::read_whole;
-use super::reader::{Reader, to_index};
-use super::seek::{Seek, seek};
-use super::verity::read_verified;
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::held::Stretch;
+use crate::open_cache::OpenCache;
+use crate::read_whole::read_whole;
+use crate::reader::{Reader, to_index};
+use crate::seek::{Seek, seek};
+use crate::verity::read_verified;
 use crate::{DataRefusal, Result};
 
 /// Bytes of data that are read together where nothing may be read ahead.

@@ -4,7 +4,7 @@
 //! same memory, which the processor has at hand, then serves part after part.
 //!
 //! What is read ahead is a copy of bytes on disk, good as long as the file has the same [`Version`]. What all
-//! open files hold of it together is [limited](super::held).
+//! open files hold of it together is [limited](crate::held).
 //!
 //! Invariants:
 //! 1. What is held or on its way was asked for while the file had the version that it carries, and nothing of
@@ -13,9 +13,9 @@
 
 use vlinder_extent_state::ByteRange;
 
-use super::fetch::Started;
-use super::file_data::Version;
-use super::held::{Held, Share};
+use crate::fetch::Started;
+use crate::file_data::Version;
+use crate::held::{Held, Share};
 
 /// A reader that asks for more at once is not helped by more still.
 const LARGEST_STEP: u64 = 64 << 10;
@@ -28,33 +28,33 @@ const STEPS_BEFORE: u32 = 2;
 
 const FIRST_BYTES: u64 = 128 << 10;
 
-pub(super) const MOST_BYTES: u64 = 1 << 20;
+pub(crate) const MOST_BYTES: u64 = 1 << 20;
 
 /// What an open file has read ahead, and how it came to do so.
 #[derive(Debug, Default)]
-pub(super) struct ReadAhead {
+pub(crate) struct ReadAhead {
     last_end: u64,
     in_order: u32,
-    pub(super) next_bytes: u64,
-    pub(super) held: Option<Held>,
+    pub(crate) next_bytes: u64,
+    pub(crate) held: Option<Held>,
     /// What follows it.
-    pub(super) coming: Option<Coming>,
+    pub(crate) coming: Option<Coming>,
 }
 
 /// Bytes of a file that devices were asked for.
 #[derive(Debug)]
-pub(super) struct Coming {
-    pub(super) version: Version,
-    pub(super) range: ByteRange,
-    pub(super) started: Started,
-    pub(super) share: Share,
+pub(crate) struct Coming {
+    pub(crate) version: Version,
+    pub(crate) range: ByteRange,
+    pub(crate) started: Started,
+    pub(crate) share: Share,
     /// It was there as soon as it was asked for.
-    pub(super) at_once: bool,
+    pub(crate) at_once: bool,
 }
 
 /// Where what follows comes from.
 #[derive(Debug)]
-pub(super) enum NextRead {
+pub(crate) enum NextRead {
     /// It was asked for before.
     Coming(Coming),
     /// It is to be asked for.
@@ -64,7 +64,7 @@ pub(super) enum NextRead {
 impl ReadAhead {
     /// Copies what was read ahead of the file's present version from the start of a range on; gives how many
     /// bytes.
-    pub(super) fn copy(&mut self, version: Version, range: ByteRange, target: &mut [u8]) -> usize {
+    pub(crate) fn copy(&mut self, version: Version, range: ByteRange, target: &mut [u8]) -> usize {
         let copied = self.held.as_mut().map_or(0, |held| held.copy(version, range, target));
         if copied > 0 {
             self.last_end = range.start() + copied as u64;
@@ -74,7 +74,7 @@ impl ReadAhead {
 
     /// Takes note of a read that is not held, and gives what to read in its place: the same with what
     /// follows.
-    pub(super) fn step(&mut self, version: Version, range: ByteRange, end_of_file: u64) -> Option<NextRead> {
+    pub(crate) fn step(&mut self, version: Version, range: ByteRange, end_of_file: u64) -> Option<NextRead> {
         match self.take_coming(version, range.start()) {
             Some(coming) => {
                 self.last_end = range.end();
@@ -100,14 +100,14 @@ impl ReadAhead {
     }
 
     /// What is on its way of this version of the file, if an offset is in it.
-    pub(super) fn take_coming(&mut self, version: Version, offset: u64) -> Option<Coming> {
+    pub(crate) fn take_coming(&mut self, version: Version, offset: u64) -> Option<Coming> {
         let coming = self.coming.take()?;
         let has_it = coming.range.start() <= offset && offset < coming.range.end();
         (coming.version == version && has_it).then_some(coming)
     }
 
     /// What to read from an offset on, each time more.
-    pub(super) fn following(&mut self, start: u64, end_of_file: u64) -> Option<ByteRange> {
+    pub(crate) fn following(&mut self, start: u64, end_of_file: u64) -> Option<ByteRange> {
         let bytes = self.next_bytes.clamp(FIRST_BYTES, MOST_BYTES);
         self.next_bytes = bytes * 2;
         let end = start.saturating_add(bytes).min(end_of_file);
@@ -115,12 +115,12 @@ impl ReadAhead {
     }
 
     /// The buffers of what was held, to be used again.
-    pub(super) fn take_buffers(&mut self) -> Vec<Vec<u8>> {
+    pub(crate) fn take_buffers(&mut self) -> Vec<Vec<u8>> {
         self.held.take().map_or_else(Vec::new, |held| held.into_stretch().into_buffers())
     }
 
     /// Begins anew: what was to be read ahead can't be read.
-    pub(super) fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         *self = Self { last_end: self.last_end, ..Self::default() };
     }
 }

@@ -1,14 +1,14 @@
-//! Reading more than was asked for (see [`super::read_ahead`]).
+//! Reading more than was asked for (see [`crate::read_ahead`]).
 
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
 
-use super::file_data::Version;
-use super::held::{Held, Stretch};
-use super::pieces::pieces_of;
-use super::read_ahead::{Coming, MOST_BYTES, NextRead};
-use super::reader::Reader;
 use crate::Result;
+use crate::file_data::Version;
+use crate::held::{Held, Stretch};
+use crate::pieces::pieces_of;
+use crate::read_ahead::{Coming, MOST_BYTES, NextRead};
+use crate::reader::Reader;
 
 /// Devices are asked for several parts, which they bring beside the reader: a single one is read by who asks
 /// for it.
@@ -18,7 +18,7 @@ impl Reader<'_> {
     /// Reads a range that is on disk as a whole, from what was read ahead or with what follows. Nothing of
     /// the file may be unflushed since before it had this version: what the coming bytes replace may be
     /// another file's by the time they are read.
-    pub(super) fn read_with_more(&self, version: Version, range: ByteRange, target: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_with_more(&self, version: Version, range: ByteRange, target: &mut [u8]) -> Result<()> {
         let (copied, step, mut buffers) = {
             let mut ahead = self.cache.ahead.lock();
             let copied = ahead.copy(version, range, target);
@@ -57,7 +57,7 @@ impl Reader<'_> {
 
     /// The stretch of the file that begins at an offset, as long as what is read ahead at most; none where
     /// nothing may be read ahead, or can't be. The memory of `used` is used again.
-    pub(super) fn read_stretch(&self, offset: u64, used: Option<Stretch>) -> Option<Stretch> {
+    pub(crate) fn read_stretch(&self, offset: u64, used: Option<Stretch>) -> Option<Stretch> {
         let version = self.node.data().version()?;
         let (size, flags) = self.node.size_and_flags();
         let is_plain = self.node.data().may_be_forgotten() && !flags.has(InodeFlags::VERITY);

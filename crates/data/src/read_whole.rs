@@ -3,12 +3,12 @@
 
 use vlinder_extent_state::ByteRange;
 
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::open_cache::OpenCache;
-use super::reader::Reader;
-use super::sectors::whole_sectors;
 use crate::Result;
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::open_cache::OpenCache;
+use crate::reader::Reader;
+use crate::sectors::whole_sectors;
 
 /// Reads bytes of a file without a look at the size: what lies behind the end of the file is zeros, or what
 /// preallocation and partial sectors hold there.

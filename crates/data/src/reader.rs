@@ -10,31 +10,31 @@ use vlinder_format::file_extent::CompressionId;
 use vlinder_format::inode::InodeFlags;
 use vlinder_volume::{MappedBy, ReadRequest};
 
-use super::bytes_error::{BytesError, DataFault};
-use super::extent::{Content, Extent};
-use super::fetch::{Fetch, Fetched, Fetches, MOST_BYTES, Source, Started};
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::held::HeldPart;
-use super::ids::InodeId;
-use super::open_cache::{Decoded, OpenCache};
-use super::pieces::{ReadPiece, pieces_of};
 use crate::Result;
+use crate::bytes_error::{BytesError, DataFault};
+use crate::extent::{Content, Extent};
+use crate::fetch::{Fetch, Fetched, Fetches, MOST_BYTES, Source, Started};
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::held::HeldPart;
+use crate::ids::InodeId;
+use crate::open_cache::{Decoded, OpenCache};
+use crate::pieces::{ReadPiece, pieces_of};
 
 /// Items looked at for one part of a request; what they do not cover is read in further parts.
 const MOST_ITEMS: usize = 4096;
 
-pub(super) struct Reader<'a> {
-    pub(super) store: &'a FileStore,
-    pub(super) node: &'a FileNode,
-    pub(super) cache: &'a OpenCache,
+pub(crate) struct Reader<'a> {
+    pub(crate) store: &'a FileStore,
+    pub(crate) node: &'a FileNode,
+    pub(crate) cache: &'a OpenCache,
     /// Offset of the first byte asked for, for errors.
-    pub(super) base: u64,
+    pub(crate) base: u64,
 }
 
 impl Reader<'_> {
     /// Reads the ranges that are on disk into their places in `target`.
-    pub(super) fn read_gaps(&self, gaps: Vec<ByteRange>, target: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_gaps(&self, gaps: Vec<ByteRange>, target: &mut [u8]) -> Result<()> {
         for gap in gaps {
             let place = &mut target[to_index(self.base, gap.start())..to_index(self.base, gap.end())];
             self.read_range(gap, place)?;
@@ -43,13 +43,13 @@ impl Reader<'_> {
     }
 
     /// Whether more than was asked for may be read of a file of which nothing is unflushed.
-    pub(super) fn may_read_ahead(&self) -> bool {
+    pub(crate) fn may_read_ahead(&self) -> bool {
         let salvages = self.store.engine().options().rescue.leniency.salvages;
         !salvages && self.store.write_back().caches_seeks()
     }
 
     /// Reads a range of the items.
-    pub(super) fn read_range(&self, gap: ByteRange, mut target: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_range(&self, gap: ByteRange, mut target: &mut [u8]) -> Result<()> {
         let mut at = gap.start();
         while let Some(rest) = ByteRange::new(at, gap.end()).filter(|rest| !rest.is_empty()) {
             let (extents, end) = self.items(rest)?;
@@ -65,7 +65,7 @@ impl Reader<'_> {
     }
 
     /// The items of a range, not many more than [`MOST_ITEMS`], and up to where they are all.
-    pub(super) fn items(&self, range: ByteRange) -> Result<(Vec<Extent>, u64)> {
+    pub(crate) fn items(&self, range: ByteRange) -> Result<(Vec<Extent>, u64)> {
         let sector_size = u64::from(self.store.sector_size());
         let mut extents = Vec::new();
         let mut at = range.start();
@@ -97,7 +97,7 @@ impl Reader<'_> {
 
     /// Asks the devices for all pieces in one batch, at most so many bytes at a time, into buffers that were
     /// used before.
-    pub(super) fn start(
+    pub(crate) fn start(
         &self,
         pieces: Vec<ReadPiece>,
         most_bytes: u64,
@@ -116,7 +116,7 @@ impl Reader<'_> {
     }
 
     /// Waits for the devices, and verifies what they bring sector by sector.
-    pub(super) fn finish(&self, started: Started) -> Result<Fetched> {
+    pub(crate) fn finish(&self, started: Started) -> Result<Fetched> {
         let Started { fetches, expected, reads } = started;
         let volume = self.store.engine().volume();
         let results = volume.attend(reads).wait_data(&mut |request, sector, bytes| {
@@ -197,7 +197,7 @@ impl Reader<'_> {
 
     /// What was read as it is to be held: bytes that are not compressed in the buffers into which they were
     /// read.
-    pub(super) fn decode_parts(&self, fetched: Fetched) -> Result<(Vec<HeldPart>, Vec<Vec<u8>>)> {
+    pub(crate) fn decode_parts(&self, fetched: Fetched) -> Result<(Vec<HeldPart>, Vec<Vec<u8>>)> {
         let last = fetched.last_to_decode();
         let mut parts = Vec::with_capacity(fetched.pieces.len());
         let mut to_decode = Vec::new();
@@ -288,7 +288,7 @@ impl Reader<'_> {
         BytesError { inode: self.id(), offset: offset.max(self.base), fault }
     }
 
-    pub(super) fn id(&self) -> InodeId {
+    pub(crate) fn id(&self) -> InodeId {
         self.node.id()
     }
 }
@@ -301,6 +301,6 @@ fn decoded_part<'b>(piece: &ReadPiece, bytes: &'b [u8]) -> Option<&'b [u8]> {
 }
 
 /// From an offset to a later one inside the same buffer.
-pub(super) fn to_index(from: u64, to: u64) -> usize {
+pub(crate) fn to_index(from: u64, to: u64) -> usize {
     (to - from) as usize
 }

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use vlinder_format::Logical;
 use vlinder_transaction::{DataExtent, Handle};
 
-use super::file_node::FileNode;
-use super::rewrite::ItemChanges;
+use crate::file_node::FileNode;
+use crate::rewrite::ItemChanges;
 
 /// Adds and drops references as changes of an inode's items say, which were just made, and notes them for the
 /// next fsync; `is_new` knows the extents that nobody refers to yet.

@@ -7,13 +7,12 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{ChangeKind, Reservation};
 
-use super::apply::{apply, file_changes};
-use super::extent::Extent;
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::rewrite::Rewrite;
-use super::{flush, items};
-use crate::{DataRefusal, Result};
+use crate::apply::{apply, file_changes};
+use crate::extent::Extent;
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::rewrite::Rewrite;
+use crate::{DataRefusal, Result, flush, items};
 
 /// Gives `target` the content and size of `source`, and the present as its time of modification. Both then
 /// share the extents. All of it is one transaction: a crash leaves the old content or the new one. Both files

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::Generation;
 
-use super::extent::{Extent, StoredExtent};
+use crate::extent::{Extent, StoredExtent};
 
 /// Part of an inline extent was to be dropped: it has no parts, so its bytes must be written elsewhere first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,7 +236,7 @@ mod tests {
     use vlinder_format::Logical;
     use vlinder_format::file_extent::{CompressionId, ExtentRange, FileExtent};
 
-    use super::super::extent::Content;
+    use crate::extent::Content;
 
     const SECTOR: u64 = 4096;
     const SECTORS: u64 = 48;

@@ -2,7 +2,7 @@
 
 use vlinder_base::sync::Mutex;
 
-use super::drops::Drops;
+use crate::drops::Drops;
 
 /// What the last attempt to make room left behind.
 #[derive(Default)]
@@ -13,15 +13,15 @@ pub(crate) struct Attempts {
 
 /// Amounts that differ whenever another attempt could succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Signs {
-    pub(super) unflushed_bytes: u64,
-    pub(super) pinned_bytes: u64,
-    pub(super) room_bytes: u64,
-    pub(super) drops: u64,
+pub(crate) struct Signs {
+    pub(crate) unflushed_bytes: u64,
+    pub(crate) pinned_bytes: u64,
+    pub(crate) room_bytes: u64,
+    pub(crate) drops: u64,
 }
 
 impl Attempts {
-    pub(super) fn is_vain(&self, signs: Signs) -> bool {
+    pub(crate) fn is_vain(&self, signs: Signs) -> bool {
         *self.left.lock() == Some(signs)
     }
 
@@ -30,7 +30,7 @@ impl Attempts {
         &self.drops
     }
 
-    pub(super) fn note(&self, signs: Signs) {
+    pub(crate) fn note(&self, signs: Signs) {
         *self.left.lock() = Some(signs);
     }
 }

@@ -11,13 +11,12 @@ use vlinder_format::file_extent::CompressionId;
 use vlinder_format::{Logical, RootId};
 use vlinder_transaction::{Handle, Reservation};
 
-use super::extent::{Content, Extent};
-use super::file_data::DELALLOC;
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::items;
-use super::open_cache::OpenCache;
-use crate::{DataRefusal, Result};
+use crate::extent::{Content, Extent};
+use crate::file_data::DELALLOC;
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::open_cache::OpenCache;
+use crate::{DataRefusal, Result, items};
 
 /// What to seek for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

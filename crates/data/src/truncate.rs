@@ -8,21 +8,19 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::file_extent::{CompressionId, FileExtent};
 use vlinder_transaction::{ChangeKind, Handle, PromisedData, Reservation};
 
-use super::apply::{apply, file_changes};
-use super::bytes_error::{BytesError, DataFault};
-use super::deletion_steps::DeletionSteps;
-use super::dirty_bytes::put_sectors;
-use super::extent::{Content, Extent};
-use super::file_data::DELALLOC;
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::flush;
-use super::items;
-use super::open_cache::OpenCache;
-use super::read_whole::read_whole;
-use super::rewrite::Rewrite;
-use super::sectors::MAX_FILE_SIZE;
-use crate::{DataError, DataRefusal, Result};
+use crate::apply::{apply, file_changes};
+use crate::bytes_error::{BytesError, DataFault};
+use crate::deletion_steps::DeletionSteps;
+use crate::dirty_bytes::put_sectors;
+use crate::extent::{Content, Extent};
+use crate::file_data::DELALLOC;
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::open_cache::OpenCache;
+use crate::read_whole::read_whole;
+use crate::rewrite::Rewrite;
+use crate::sectors::MAX_FILE_SIZE;
+use crate::{DataError, DataRefusal, Result, flush, items};
 
 /// Gives a file another size: what is cut off is gone, what is added reads as zeros. The caller holds
 /// the operation lock exclusively and has set the times in the inode's state already.

@@ -6,8 +6,8 @@ use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_transaction::PromisedData;
 
-use super::ordered_extents::Ordered;
-use super::runs::Runs;
+use crate::ordered_extents::Ordered;
+use crate::runs::Runs;
 
 /// The bytes in memory.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Unflushed {
     /// Taken by a flush that is not done; older than `dirty` where both have a byte.
     pub(crate) writing: Option<Arc<Runs>>,
     /// On the devices, with extents that no item refers to; older than `writing`, which comes behind it.
-    pub(super) ordered: Ordered,
+    pub(crate) ordered: Ordered,
     /// What was ordered and is being entered; older than all others.
     pub(crate) entering: Option<Arc<Runs>>,
     /// Space that is promised to `dirty` (see `Engine::promise_data`).

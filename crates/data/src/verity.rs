@@ -12,12 +12,12 @@ use vlinder_codec::merkle::MerkleHash;
 use vlinder_format::verity::{MerkleDescriptor, VerityDescriptor};
 use vlinder_format::{ItemType, Key};
 
-use super::bytes_error::{BytesError, DataFault};
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::open_cache::OpenCache;
-use super::read_whole::read_whole;
 use crate::Result;
+use crate::bytes_error::{BytesError, DataFault};
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::open_cache::OpenCache;
+use crate::read_whole::read_whole;
 
 /// Bytes that are verified at once.
 const PIECE_BYTES: u64 = 1 << 20;

@@ -5,14 +5,13 @@ use std::borrow::Cow;
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 
-use super::dirty_bytes::{Promised, grow, promise, put_sectors_promised};
-use super::file_node::FileNode;
-use super::file_store::FileStore;
-use super::open_cache::OpenCache;
-use super::read_whole::read_whole;
-use super::sectors::{MAX_FILE_SIZE, whole_sectors};
-use super::{flush, truncate};
-use crate::{DataRefusal, Result, SpaceFailure};
+use crate::dirty_bytes::{Promised, grow, promise, put_sectors_promised};
+use crate::file_node::FileNode;
+use crate::file_store::FileStore;
+use crate::open_cache::OpenCache;
+use crate::read_whole::read_whole;
+use crate::sectors::{MAX_FILE_SIZE, whole_sectors};
+use crate::{DataRefusal, Result, SpaceFailure, flush, truncate};
 
 /// Writes bytes at an offset. They are in memory when this returns, with the space for them promised; a flush
 /// puts them on disk. Bytes of an owned vector that begins at a sector border are not copied again, if it

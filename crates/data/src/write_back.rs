@@ -7,11 +7,11 @@ use vlinder_base::metrics::{Counter, Gauge, Histogram, Registry, Unit};
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 
-use super::data_options::DataOptions;
-use super::file_data::StateMaps;
-use super::file_node::FileNode;
-use super::flush::DeferredBatch;
-use super::ids::InodeId;
+use crate::data_options::DataOptions;
+use crate::file_data::StateMaps;
+use crate::file_node::FileNode;
+use crate::flush::DeferredBatch;
+use crate::ids::InodeId;
 
 /// Counters of write-back and seeking.
 pub(crate) struct DataMetrics {
@@ -83,7 +83,7 @@ pub(crate) struct WriteBack {
     files: Mutex<BTreeMap<InodeId, Arc<FileNode>>>,
     state_maps: StateMaps,
     caches_seeks: bool,
-    pub(super) under_way: DeferredBatch,
+    pub(crate) under_way: DeferredBatch,
     pub(crate) metrics: DataMetrics,
 }
 

@@ -7,17 +7,17 @@ use vlinder_transaction::{DataExtent, Engine, Reservation};
 
 /// A piece of a file whose bytes are on the devices, or in the item to come.
 #[derive(Debug)]
-pub(super) struct WrittenExtent {
-    pub(super) job: usize,
-    pub(super) range: ByteRange,
-    pub(super) place: Place,
+pub(crate) struct WrittenExtent {
+    pub(crate) job: usize,
+    pub(crate) range: ByteRange,
+    pub(crate) place: Place,
     /// Where checksums have to be entered, and which.
-    pub(super) checksums: Option<(Logical, Vec<u8>)>,
+    pub(crate) checksums: Option<(Logical, Vec<u8>)>,
 }
 
 impl WrittenExtent {
     /// Bytes that go into the file's item.
-    pub(super) fn inline_bytes(&self) -> u64 {
+    pub(crate) fn inline_bytes(&self) -> u64 {
         match &self.place {
             Place::Inline { bytes, .. } => bytes.len() as u64,
             Place::New { .. } | Place::Present => 0,
@@ -25,17 +25,17 @@ impl WrittenExtent {
     }
 
     /// Whether it was written to space that the file had.
-    pub(super) fn is_in_place(&self) -> bool {
+    pub(crate) fn is_in_place(&self) -> bool {
         matches!(self.place, Place::Present)
     }
 
     /// Bytes of its checksums.
-    pub(super) fn checksum_bytes(&self) -> u64 {
+    pub(crate) fn checksum_bytes(&self) -> u64 {
         self.checksums.as_ref().map_or(0, |(_, checksums)| checksums.len() as u64)
     }
 
     /// Bytes of its new extent; 0 if it has none.
-    pub(super) fn new_bytes(&self) -> u64 {
+    pub(crate) fn new_bytes(&self) -> u64 {
         match self.place {
             Place::New { extent, .. } => extent.length,
             Place::Inline { .. } | Place::Present => 0,
@@ -45,7 +45,7 @@ impl WrittenExtent {
 
 /// Where bytes are.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// In the item.
     Inline { bytes: Vec<u8>, compression: CompressionId, ram_bytes: u64 },
     /// In a new extent.
@@ -55,7 +55,7 @@ pub(super) enum Place {
 }
 
 /// Gives back the space of pieces that no item refers to.
-pub(super) fn release(engine: &Engine, stored: &[WrittenExtent]) {
+pub(crate) fn release(engine: &Engine, stored: &[WrittenExtent]) {
     let taken: Vec<DataExtent> = stored
         .iter()
         .filter_map(|stored| match stored.place {

@@ -8,9 +8,9 @@
 //! (what a caller may do), the directory tree (what a name stands for, and where directories and subvolumes
 //! lie), the inode table ([`Inode`] is what is in memory of a file, with its locks), [`Maintenance`]
 //! (commits, fsync, how it fares). Then the operations by family: `create`, `link`, `unlink`, `rename`,
-//! `metadata`, `extended`, `subvolume`. File *data* (extents, write-back, truncation) is [`data`]. What
-//! happens unasked is in `background`, fsync in `fsync_log`. [`path`] has the interface shaped like
-//! `std::fs`.
+//! `metadata`, `extended`, `subvolume`. File *data* (extents, write-back, truncation) are the work of
+//! `vlinder_data`, which [`data`] shows by file system and inode. What happens unasked is in `background`,
+//! fsync in `fsync_log`. [`path`] has the interface shaped like `std::fs`.
 //!
 //! # Locks
 //! In this order, each optional: the lock of subvolumes' places → the rename lock of the file system →

@@ -18,8 +18,7 @@ use crate::file_data::RangeGuard;
 use crate::file_store::FileStore;
 use crate::rewrite::{ItemChanges, Rewrite};
 use crate::written_extent::{Place, WrittenExtent, release};
-use crate::{DataRefusal, Result};
-use crate::{items, references};
+use crate::{DataError, DataRefusal, Result, items, references};
 
 /// Bytes of an inode item, or of a checksum item without its checksums, with the header.
 const INODE_ITEM_BYTES: u64 = 185;
@@ -74,7 +73,7 @@ pub(super) fn enter(
 }
 
 /// An error, and whether items may refer to what was stored.
-type Failure = (crate::DataError, bool);
+type Failure = (DataError, bool);
 
 fn enter_stored(
     store: &FileStore,
@@ -82,7 +81,7 @@ fn enter_stored(
     batch: &[DirtyRange],
     stored: &[WrittenExtent],
 ) -> std::result::Result<Entered, Failure> {
-    let before = |error: crate::DataError| (error, false);
+    let before = |error: DataError| (error, false);
     let (mut files, loaded) = load(store, jobs, batch).map_err(before)?;
     let _ranges = lock_ranges(store, jobs, &files).map_err(before)?;
     let Some(tree) = files.first().map(|file| Arc::clone(jobs[file.job].node.tree())) else {

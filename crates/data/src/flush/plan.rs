@@ -11,13 +11,12 @@ use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{Charge, Handle};
 
 use super::file_flush::{DirtyRange, FileFlush};
-use crate::Result;
 use crate::bytes_error::BytesError;
 use crate::compression::{compression_property, require_feature};
 use crate::compression_property::CompressionProperty;
 use crate::file_node::FileNode;
 use crate::file_store::FileStore;
-use crate::in_place;
+use crate::{Result, in_place};
 
 /// The largest extent that Linux makes (`BTRFS_MAX_EXTENT_SIZE`).
 const LARGEST_EXTENT: u64 = 128 << 20;

@@ -54,7 +54,7 @@ pub(super) fn batches(jobs: &[FileFlush], step_bytes: u64) -> Vec<Vec<DirtyRange
 ///
 /// # Errors
 /// The first; nothing behind that batch is entered.
-pub fn flush(
+pub(super) fn flush(
     store: &FileStore,
     jobs: &mut [FileFlush],
     batches: Vec<Vec<DirtyRange>>,

@@ -14,11 +14,10 @@ use vlinder_volume::{PendingWrites, WriteRequest};
 use super::file_flush::FileFlush;
 use super::pipelined_batch::WritesInFlight;
 use super::plan::{FlushPlan, Form, PlannedExtent};
-use crate::Result;
-use crate::checksums;
 use crate::file_store::FileStore;
 use crate::runs::Runs;
 use crate::written_extent::{Place, WrittenExtent, release};
+use crate::{Result, checksums};
 
 /// Bytes that one thread works out checksums of at a time.
 const CHECKSUM_BYTES: usize = 256 * 1024;
