@@ -35,6 +35,9 @@ impl<'a> DeletionSteps<'a> {
 
     /// Joins a transaction for a step that removes `found` items, with these changes and one of the inode at
     /// worst; none where there was no room for that, and the caller has to look anew what to remove.
+    ///
+    /// # Errors
+    /// No space for the smallest step after all tries; what beginning a transaction met.
     pub fn begin(&mut self, found: usize, changes: Charge) -> Result<Option<Handle<'a>>> {
         let reservation = Reservation::deletion(1).and(changes).of(ChangeKind::Truncation);
         match begin(self.store, reservation) {
@@ -45,6 +48,9 @@ impl<'a> DeletionSteps<'a> {
 
     /// Ends a step that removed `found` items, and gives its handle back; none where there was no room for
     /// it, nothing was changed, and the caller has to look anew what to remove.
+    ///
+    /// # Errors
+    /// That of `removed` where it was no lack of space, or all tries were in vain.
     pub fn end<E: SpaceFailure + From<DataError>>(
         &mut self,
         found: usize,

@@ -25,6 +25,9 @@ pub struct Items {
 }
 
 /// Loads the items of an inode that overlap a range, at most about `limit` of them.
+///
+/// # Errors
+/// What reading the tree met, damaged items among it.
 pub fn load(
     engine: &Engine,
     tree: &OpenTree,

@@ -39,6 +39,9 @@ impl Participant for DirtyInodes {
 /// Gives every inode item that changed outside a transaction to the running one. Items for which there is no
 /// room stay where they are, in memory, until there is: what changed there is a time, or a size that its data
 /// bring along.
+///
+/// # Errors
+/// What beginning a transaction met, or reading where the items lie; but for a lack of room.
 pub fn put_dirty_inodes(store: &FileStore) -> Result<()> {
     let mut most = BATCH;
     while !store.dirty().is_empty() {

@@ -31,6 +31,9 @@ pub trait SpaceFailure: fmt::Display + Sized {
     }
 
     /// Of two results the one to be told, the graver error of two.
+    ///
+    /// # Errors
+    /// Where one of them is an error.
     fn graver(first: Result<(), Self>, second: Result<(), Self>) -> Result<(), Self> {
         match (first, second) {
             (Err(first), Err(second)) => Err(first.or_graver(second)),

@@ -114,6 +114,9 @@ pub fn flush_replaced(store: &FileStore, node: &Arc<FileNode>) -> Result<()> {
 }
 
 /// Brings the unflushed bytes of the file system back under their limit.
+///
+/// # Errors
+/// What writing met; the data stay in memory then.
 pub fn relieve(store: &FileStore) -> Result<()> {
     let write_back = store.write_back();
     let mut files = write_back.files();
