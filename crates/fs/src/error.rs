@@ -318,6 +318,26 @@ mod tests {
     }
 
     #[test]
+    fn an_error_of_data_is_judged_as_the_error_that_it_becomes() {
+        let root = RootId(5);
+        let errors: [fn(RootId) -> DataError; 6] = [
+            |_| DataRefusal::NoSpace.into(),
+            |_| DataRefusal::InvalidArgument.into(),
+            |_| EngineError::NoSpace { kind: "metadata", needed_bytes: 7 }.into(),
+            |root| EngineError::Tree(TreeError::NoSpace { root, needed_bytes: 8 }).into(),
+            |root| TreeError::NoSpace { root, needed_bytes: 9 }.into(),
+            |_| EngineError::HostFull { device: "image".into() }.into(),
+        ];
+        for error in errors {
+            let (below, above) = (error(root), FsError::from(error(root)));
+            let judged = (below.is_no_space(), SpaceFailure::is_host_full(&below));
+            assert_eq!(judged, (above.is_no_space(), above.is_host_full()), "{below}");
+            assert_eq!(below.lacking_metadata_bytes(), above.lacking_metadata_bytes(), "{below}");
+            assert_eq!(below.to_string(), above.to_string());
+        }
+    }
+
+    #[test]
     fn no_space_hides_no_other_failure() {
         let ranked = || [Refusal::NoSpace, Refusal::HostFull, Refusal::Stale];
         for (low, lower) in ranked().into_iter().enumerate() {
