@@ -2,9 +2,9 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_data::FileStore;
 use vlinder_format::inode::InodeFlags;
 
-use crate::data::FileStore;
 use crate::inode::Inode;
 use crate::options::{AccessTimes, OpenOptions};
 use crate::permission::Rights;

@@ -4,7 +4,6 @@
 //! `system.posix_acl_access` and `system.posix_acl_default` hold a version (u32, 2) and entries of 8 bytes:
 //! tag (u16), permissions (u16), user or group (u32). All little-endian.
 
-use vlinder_base::sync::Arc;
 use vlinder_format::inode::{GroupId, UserId};
 
 use crate::{Access, Caller, Refusal};
@@ -190,13 +189,6 @@ impl Acl {
         }
         !in_a_group && grants(self.permissions_of(Tag::Other).unwrap_or(0))
     }
-}
-
-/// The lists of an inode, as far as they were read.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct AclCache {
-    pub(crate) access: Option<Option<Arc<Acl>>>,
-    pub(crate) default: Option<Option<Arc<Acl>>>,
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
 //! Changing the items of extended attributes.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{FileStore, begin};
 use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::directory::{self, DirectoryEntry, ENTRY_HEADER_SIZE};
 use vlinder_format::{Generation, ObjectId};
 use vlinder_transaction::{ChangeKind, Reservation};
 
 use crate::changes::Changes;
-use crate::data::{FileStore, begin};
 use crate::inode::Inode;
+use crate::inode::permission_cache::PermissionCache;
 use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Refusal, Result};
@@ -50,8 +51,7 @@ pub(crate) fn change_attribute(
         Ok(handle)
     })?;
     let mut state = inode.state();
-    state.acl = Default::default();
-    state.no_capability = false;
+    *inode.permissions() = PermissionCache::default();
     adapt(&mut state);
     state.note_change(Stamp::of(&handle).time);
     inode.put(&mut handle, &mut state);

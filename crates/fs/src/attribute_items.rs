@@ -1,31 +1,17 @@
 //! Reading the items of extended attributes.
 
-use vlinder_forest::OpenTree;
-use vlinder_format::directory::{self, DirectoryEntries, DirectoryEntry};
-use vlinder_format::{Damage, ItemType, Key, ObjectId};
+use vlinder_data::attribute_value;
+use vlinder_format::directory::{DirectoryEntries, DirectoryEntry};
+use vlinder_format::{Damage, ItemType, Key};
 use vlinder_transaction::Engine;
 use vlinder_tree::Readahead;
 
 use crate::Result;
 use crate::inode::Inode;
 
-/// The value of an attribute of an inode.
-pub(crate) fn read(
-    engine: &Engine,
-    tree: &OpenTree,
-    inode: ObjectId,
-    name: &[u8],
-) -> Result<Option<Vec<u8>>> {
-    let key = directory::attribute_key(inode, name);
-    let Some(found) = engine.forest().trees().get(tree.root(), &key)? else { return Ok(None) };
-    let entry =
-        directory::find(found.data(), name).map_err(|fault| Damage::new(fault, found.place(tree.id())))?;
-    Ok(entry.map(|entry| entry.data.to_vec()))
-}
-
 /// The value of an attribute of a file in memory, without asking who wants it.
 pub(crate) fn of_inode(engine: &Engine, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
-    read(engine, inode.subvolume().tree(), inode.number(), name)
+    Ok(attribute_value(engine, inode.subvolume().tree(), inode.number(), name)?)
 }
 
 /// Gives each attribute of a file to `each`, in the order of the hashes of their names.

@@ -1,11 +1,10 @@
 //! What `stat` and `statx` show.
 
+use vlinder_data::InodeId;
 use vlinder_format::Generation;
 use vlinder_format::inode::{
     DeviceNumber, FileType, GroupId, InodeFlags, InodeItem, Mode, Timestamp, UserId,
 };
-
-use crate::ids::InodeId;
 
 /// The attributes of a file at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use vlinder_base::affinity::Aside;
 use vlinder_base::clock::Clock;
 use vlinder_base::sync::Arc;
 use vlinder_base::thread;
+use vlinder_data::{SpaceFailure, Wake};
 
 use crate::Result;
-use crate::background_wake::Wake;
 use crate::maintenance::Maintenance;
 use crate::options::OpenOptions;
 
@@ -40,7 +40,7 @@ pub(crate) fn start(maintenance: &Arc<Maintenance>, options: &OpenOptions) -> Re
                 Wake::Stop => return,
                 Wake::WriteOut { asked_on } => {
                     aside.keep_off(asked_on);
-                    if let Err(error) = crate::data::flush::relieve(work.maintenance.store()) {
+                    if let Err(error) = vlinder_data::relieve(work.maintenance.store()) {
                         // The data stay; the next writer or commit tells its caller.
                         tracing::debug!(%error, "data could not be written out early");
                     }
@@ -82,7 +82,7 @@ impl BackgroundWork {
         let synced = self.maintenance.sync().map(drop);
         let freed =
             if self.maintenance.store().engine().dead_trees().is_empty() { Ok(()) } else { self.run() };
-        crate::FsError::graver(synced, freed)
+        SpaceFailure::graver(synced, freed)
     }
 
     /// Frees what deleted subvolumes leave, then commits.

@@ -1,8 +1,7 @@
 //! How a file system fares, beside how full it is: what keeps it from storing what it is given.
 
+use vlinder_data::FileStore;
 use vlinder_transaction::{FailedCommit, ReadOnlyReason};
-
-use crate::data::FileStore;
 
 /// What an operator has to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,11 +19,11 @@ pub struct Condition {
 impl Condition {
     /// How a file system fares now.
     pub(crate) fn of(store: &FileStore) -> Self {
-        let (engine, files) = (store.engine(), store.write_back().files());
+        let engine = store.engine();
         Self {
             read_only: engine.read_only_reason(),
             is_host_full: engine.is_host_full(),
-            held_bytes: files.iter().map(|node| node.data().unflushed().held_bytes()).sum(),
+            held_bytes: store.held_bytes(),
             failed_commit: engine.troubles().failed_commit(),
         }
     }

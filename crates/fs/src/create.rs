@@ -1,12 +1,12 @@
 //! Making files of every type.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::begin;
 use vlinder_format::inode::{DeviceNumber, FileType};
 use vlinder_format::orphan;
 use vlinder_transaction::{ChangeKind, Reservation};
 
 use crate::changes::Changes;
-use crate::data::begin;
 use crate::directory::check_new_name;
 use crate::inode::Inode;
 use crate::name_view::Names;

@@ -8,7 +8,7 @@ use crate::file::{FileChange, FileContent};
 use crate::inode::Inode;
 use crate::write_lock::lock_for_write;
 use crate::write_origin::WriteOrigin;
-use crate::{Caller, Result, data};
+use crate::{Caller, Result};
 
 impl FileContent<'_> {
     /// Writes parts of a file as [`write_file`](Self::write_file) does each, and has them on the devices when
@@ -43,7 +43,7 @@ impl FileContent<'_> {
             change
         };
         drop(operation);
-        data::flush::store_dirty(self.store(), inode.node())?;
+        vlinder_data::store_dirty(self.store(), inode.node())?;
         Ok(change)
     }
 }

@@ -2,6 +2,7 @@
 //! asked for.
 
 use rustix::io::Errno;
+use vlinder_data::{BytesError, DataError, DataRefusal, InodeId, SpaceFailure};
 use vlinder_device::DeviceError;
 use vlinder_extent_state::StateError;
 use vlinder_forest::ForestError;
@@ -10,8 +11,6 @@ use vlinder_transaction::EngineError;
 use vlinder_tree::TreeError;
 use vlinder_volume::VolumeError;
 
-use crate::data::DataError;
-use crate::ids::InodeId;
 use crate::mount_option::OptionError;
 
 macro_rules! refusals {
@@ -124,7 +123,7 @@ pub enum FsError {
     Option(#[from] OptionError),
     /// Bytes of a file can't be read or written.
     #[error(transparent)]
-    Data(#[from] Box<DataError>),
+    Data(#[from] Box<BytesError>),
     /// A defect of the map of unflushed data.
     #[error(transparent)]
     State(#[from] StateError),
@@ -208,37 +207,15 @@ impl FsError {
         }
     }
 
-    /// Bytes of metadata for which there was no room; 0 if there was another reason, or it is not known.
-    pub(crate) fn lacking_metadata_bytes(&self) -> u64 {
+    /// For what the engine calls: it tells its own errors to the caller that asked for the commit. Those of
+    /// this crate are of its kinds but for refusals, which nothing that it calls can meet.
+    pub(crate) fn into_engine(self) -> EngineError {
         match self {
-            Self::Engine(error) => error.lacking_metadata_bytes(),
-            Self::Tree(TreeError::NoSpace { needed_bytes, .. }) => *needed_bytes,
-            Self::Path { source, .. } => source.lacking_metadata_bytes(),
-            _ => 0,
-        }
-    }
-
-    /// Whether the image or the host that keeps it is full: either may have space later.
-    pub(crate) fn finds_no_space(&self) -> bool {
-        matches!(self.refusal(), Some(Refusal::NoSpace | Refusal::HostFull))
-    }
-
-    /// Of two errors the one to be told, this one of two alike: that the image has no space hides no host
-    /// that is full, and neither hides a failure of another kind.
-    pub(crate) fn or_graver(self, other: Self) -> Self {
-        let gravity = |error: &Self| match error {
-            error if error.is_host_full() => 1,
-            error if error.finds_no_space() => 0,
-            _ => 2,
-        };
-        if gravity(&other) > gravity(&self) { other } else { self }
-    }
-
-    /// Of two results the one to be told, the graver error of two.
-    pub(crate) fn graver(first: Result<(), Self>, second: Result<(), Self>) -> Result<(), Self> {
-        match (first, second) {
-            (Err(first), Err(second)) => Err(first.or_graver(second)),
-            (first, second) => first.and(second),
+            Self::Engine(error) => error,
+            Self::Tree(error) => error.into(),
+            Self::Damage(error) => error.into(),
+            Self::Volume(error) => error.into(),
+            other => EngineError::Participant(Box::new(other)),
         }
     }
 
@@ -266,8 +243,53 @@ fn engine_errno(error: &EngineError) -> Errno {
     }
 }
 
+impl SpaceFailure for FsError {
+    fn is_no_space(&self) -> bool {
+        self.refusal() == Some(Refusal::NoSpace)
+    }
+
+    fn is_host_full(&self) -> bool {
+        Self::is_host_full(self)
+    }
+
+    fn lacking_metadata_bytes(&self) -> u64 {
+        match self {
+            Self::Engine(error) => error.lacking_metadata_bytes(),
+            Self::Tree(TreeError::NoSpace { needed_bytes, .. }) => *needed_bytes,
+            Self::Path { source, .. } => source.lacking_metadata_bytes(),
+            _ => 0,
+        }
+    }
+}
+
+impl From<DataRefusal> for Refusal {
+    fn from(refusal: DataRefusal) -> Self {
+        match refusal {
+            DataRefusal::NoSpace => Self::NoSpace,
+            DataRefusal::InvalidArgument => Self::InvalidArgument,
+            DataRefusal::FileTooLarge => Self::FileTooLarge,
+            DataRefusal::NotSupported => Self::NotSupported,
+            DataRefusal::NoSuchOffset => Self::NoSuchOffset,
+        }
+    }
+}
+
 impl From<DataError> for FsError {
     fn from(error: DataError) -> Self {
+        match error {
+            DataError::Refused(refusal) => Self::Refused(refusal.into()),
+            DataError::Engine(error) => Self::Engine(error),
+            DataError::Tree(error) => Self::Tree(error),
+            DataError::Damage(error) => Self::Damage(error),
+            DataError::Volume(error) => Self::Volume(error),
+            DataError::Bytes(error) => Self::Data(error),
+            DataError::State(error) => Self::State(error),
+        }
+    }
+}
+
+impl From<BytesError> for FsError {
+    fn from(error: BytesError) -> Self {
         Self::Data(Box::new(error))
     }
 }
@@ -281,6 +303,39 @@ impl From<ForestError> for FsError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_of_data_says_the_same_as_that_of_the_file_system() {
+        for refusal in [
+            DataRefusal::NoSpace,
+            DataRefusal::InvalidArgument,
+            DataRefusal::FileTooLarge,
+            DataRefusal::NotSupported,
+            DataRefusal::NoSuchOffset,
+        ] {
+            assert_eq!(refusal.to_string(), Refusal::from(refusal).to_string());
+        }
+    }
+
+    #[test]
+    fn an_error_of_data_is_judged_as_the_error_that_it_becomes() {
+        let root = RootId(5);
+        let errors: [fn(RootId) -> DataError; 6] = [
+            |_| DataRefusal::NoSpace.into(),
+            |_| DataRefusal::InvalidArgument.into(),
+            |_| EngineError::NoSpace { kind: "metadata", needed_bytes: 7 }.into(),
+            |root| EngineError::Tree(TreeError::NoSpace { root, needed_bytes: 8 }).into(),
+            |root| TreeError::NoSpace { root, needed_bytes: 9 }.into(),
+            |_| EngineError::HostFull { device: "image".into() }.into(),
+        ];
+        for error in errors {
+            let (below, above) = (error(root), FsError::from(error(root)));
+            let judged = (below.is_no_space(), SpaceFailure::is_host_full(&below));
+            assert_eq!(judged, (above.is_no_space(), above.is_host_full()), "{below}");
+            assert_eq!(below.lacking_metadata_bytes(), above.lacking_metadata_bytes(), "{below}");
+            assert_eq!(below.to_string(), above.to_string());
+        }
+    }
 
     #[test]
     fn no_space_hides_no_other_failure() {

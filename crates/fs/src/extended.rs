@@ -1,12 +1,12 @@
 //! Extended attributes: who may see and set which, and where they lie.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{COMPRESSION_NAME, CompressionProperty};
 use vlinder_format::directory::LONGEST_NAME;
 use vlinder_format::inode::{FileType, InodeFlags};
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::attribute_change::{AttributeMode, CAPABILITY_NAME, change_attribute};
-use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
 use crate::inode::Inode;
 use crate::metadata::InodeAttributes;
 use crate::property::require_compression_feature;

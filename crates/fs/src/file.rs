@@ -4,12 +4,12 @@
 use std::borrow::Cow;
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{Allocate, FileStore, MappedExtent, OpenCache, Seek};
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::{FileType, InodeFlags};
 use vlinder_transaction::Engine;
 
 use crate::access_time::AccessTimeRule;
-use crate::data::{self, Allocate, FileStore, MappedExtent, OpenCache, Seek};
 use crate::inode::Inode;
 use crate::maintenance::Maintenance;
 use crate::open::{OpenInode, OpenMode, Opener};
@@ -115,7 +115,7 @@ impl FileContent<'_> {
         require_regular(inode)?;
         let count = {
             let _operation = inode.operation.read();
-            data::read::read(self.store(), inode.node(), cache, offset, target)?
+            vlinder_data::read(self.store(), inode.node(), cache, offset, target)?
         };
         self.access_times.note_access(self.store(), self.rights, inode);
         Ok(count)
@@ -186,7 +186,7 @@ impl FileContent<'_> {
         let mode_changed = self.begin_change(caller, inode, origin)?;
         let length_bytes = data.len() as u64;
         let _noting = self.store().background().noting();
-        data::write::write(self.store(), inode.node(), offset, data)?;
+        vlinder_data::write(self.store(), inode.node(), offset, data)?;
         Ok(FileChange { length_bytes, mode_changed })
     }
 
@@ -210,7 +210,7 @@ impl FileContent<'_> {
         }
         let mode_changed = self.begin_change(caller, inode, origin)?;
         let _noting = self.store().background().noting();
-        data::write_inside(self.store(), inode.node(), parts)?;
+        vlinder_data::write_inside(self.store(), inode.node(), parts)?;
         Ok(FileChange { length_bytes, mode_changed })
     }
 
@@ -288,7 +288,7 @@ impl FileContent<'_> {
         let mode_changed = self.begin_change(caller, inode, origin)?;
         let _noting = self.store().background().noting();
         with_room(self.engine(), || {
-            data::allocate::allocate(self.store(), inode.node(), what, offset, length)
+            Ok(vlinder_data::allocate(self.store(), inode.node(), what, offset, length)?)
         })?;
         Ok(FileChange { length_bytes: length, mode_changed })
     }
@@ -300,7 +300,7 @@ impl FileContent<'_> {
     pub fn seek(&self, inode: &Arc<Inode>, cache: &OpenCache, offset: u64, what: Seek) -> Result<u64> {
         require_regular(inode)?;
         let _operation = inode.operation.read();
-        data::seek::seek(self.store(), inode.node(), cache, offset, what)
+        Ok(vlinder_data::seek(self.store(), inode.node(), cache, offset, what)?)
     }
 
     /// Where the bytes of a range of a file lie: what FS_IOC_FIEMAP tells, in order, at most `limit` runs.
@@ -316,7 +316,7 @@ impl FileContent<'_> {
     ) -> Result<Vec<MappedExtent>> {
         require_regular(inode)?;
         let _operation = inode.operation.read();
-        data::seek::extent_map(self.store(), inode.node(), cache, range, limit)
+        Ok(vlinder_data::extent_map(self.store(), inode.node(), cache, range, limit)?)
     }
 
     /// Copies a range between files of this file system, sharing extents where it can.
@@ -338,14 +338,14 @@ impl FileContent<'_> {
                 length > 0 && source.1 < source.0.size() && self.begin_change(caller, target.0, origin)?;
             let _noting = self.store().background().noting();
             let copy = || {
-                data::clone::copy_range(
+                Ok(vlinder_data::copy_range(
                     self.store(),
                     source.0.node(),
                     source.1,
                     target.0.node(),
                     target.1,
                     length,
-                )
+                )?)
             };
             let copied = with_room(self.engine(), copy)?;
             Ok(FileChange { length_bytes: copied, mode_changed })
@@ -370,14 +370,14 @@ impl FileContent<'_> {
             self.begin_change(caller, target.0, WriteOrigin::Caller)?;
             let _noting = self.store().background().noting();
             with_room(self.engine(), || {
-                data::clone::clone_range(
+                Ok(vlinder_data::clone_range(
                     self.store(),
                     source.0.node(),
                     source.1,
                     target.0.node(),
                     target.1,
                     length,
-                )
+                )?)
             })
         })
     }

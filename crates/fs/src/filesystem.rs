@@ -1,16 +1,15 @@
 //! An opened file system: the handle, and the parts that it puts together.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{FileStore, InodeId, begin};
 use vlinder_format::inode::Timestamp;
 use vlinder_format::{Generation, RootId};
 use vlinder_transaction::{Engine, Handle, Reservation};
 
 use crate::access_time::AccessTimeRule;
 use crate::closer::Closer;
-use crate::data::{FileStore, begin};
 use crate::file::FileContent;
 use crate::health::{DeviceCounter, device_counters};
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::table::InodeTable;
 use crate::maintenance::Maintenance;
@@ -51,7 +50,7 @@ struct Shared {
 impl Filesystem {
     /// A file system of an engine. The top level is its root, whether that can be read or not.
     pub(crate) fn assemble(engine: Arc<Engine>, options: OpenOptions) -> Self {
-        let store = Arc::new(FileStore::new(engine, &options));
+        let store = Arc::new(FileStore::new(engine, options.data(), &options.registry));
         let inodes = Arc::new(InodeTable::new(Arc::clone(&store), &options));
         let maintenance = Arc::new(Maintenance::new(Arc::clone(&inodes), &options));
         let shared = Shared {
@@ -203,7 +202,7 @@ impl Filesystem {
     /// # Errors
     /// No space, or the file system is read-only.
     pub fn begin(&self, items: u32) -> Result<Handle<'_>> {
-        begin(self.store(), Reservation::items(items))
+        Ok(begin(self.store(), Reservation::items(items))?)
     }
 
     /// An inode by its id.

@@ -15,6 +15,8 @@
 
 use std::time::Duration;
 
+use vlinder_data::SpaceFailure;
+
 use crate::Result;
 use crate::host_retry::{LONGEST_WAIT, Next};
 use crate::maintenance::Maintenance;

@@ -8,16 +8,17 @@
 //! (what a caller may do), the directory tree (what a name stands for, and where directories and subvolumes
 //! lie), the inode table ([`Inode`] is what is in memory of a file, with its locks), [`Maintenance`]
 //! (commits, fsync, how it fares). Then the operations by family: `create`, `link`, `unlink`, `rename`,
-//! `metadata`, `extended`, `subvolume`. File *data* (extents, write-back, truncation) is [`data`]. What
-//! happens unasked is in `background`, fsync in `fsync_log`. [`path`] has the interface shaped like
-//! `std::fs`.
+//! `metadata`, `extended`, `subvolume`. File *data* (extents, write-back, truncation) are the work of
+//! `vlinder_data`, which [`data`] shows by file system and inode. What happens unasked is in `background`,
+//! fsync in `fsync_log`. [`path`] has the interface shaped like `std::fs`.
 //!
 //! # Locks
 //! In this order, each optional: the lock of subvolumes' places → the rename lock of the file system →
 //! [`Inode::operation`] of directories, then of other inodes, several of one kind in the order of their ids
 //! (a directory's ancestor before it, in rename) → the locks of files' extents and of ranges of files
-//! ([`data`]) → a transaction handle → [`Inode::state`]. `state` is never held over I/O or while a handle is
-//! begun; what the committer calls takes `state` alone, never `operation`.
+//! ([`data`]) → a transaction handle → [`Inode::state`] → what is remembered for an inode's permissions.
+//! `state` is never held over I/O or while a handle is begun; what the committer calls takes `state` alone,
+//! never `operation`.
 
 mod access_time;
 mod acl;
@@ -25,19 +26,16 @@ mod attribute_change;
 mod attribute_items;
 mod attributes;
 mod background;
-mod background_wake;
 mod backup_roots;
 mod caller;
 mod changes;
 mod chattr;
 mod closer;
-mod compression_property;
 mod condition;
 mod create;
 pub mod data;
 mod direct;
 mod directory;
-mod drops;
 mod error;
 mod extended;
 mod file;
@@ -47,7 +45,6 @@ mod health;
 mod host_retry;
 mod host_room;
 mod identity;
-mod ids;
 mod inode;
 mod item_limit;
 mod link;
@@ -65,7 +62,6 @@ mod opening;
 mod option_table;
 mod options;
 mod orphan;
-mod participant;
 pub mod path;
 mod permission;
 mod place_locks;
@@ -78,7 +74,6 @@ mod rescue;
 mod room;
 mod root_items;
 pub mod salvage;
-mod sectors;
 mod set_attributes;
 mod stamp;
 mod standing;
@@ -93,7 +88,6 @@ pub use attribute_change::AttributeMode;
 pub use attributes::Attributes;
 pub use caller::{Access, Caller, Capabilities};
 pub use chattr::{ATTRIBUTES_BYTES, ChattrFlags};
-pub use compression_property::CompressionProperty;
 pub use condition::Condition;
 pub use create::NewFileName;
 pub use directory::{DirectoryRecord, OpenDirectory};
@@ -101,8 +95,7 @@ pub use error::{FsError, Refusal};
 pub use file::{FileChange, FileContent};
 pub use filesystem::Filesystem;
 pub use health::DeviceCounter;
-pub use ids::InodeId;
-pub use inode::{Inode, InodeState};
+pub use inode::Inode;
 pub use maintenance::Maintenance;
 pub use metadata::InodeAttributes;
 pub use mount_option::OptionError;
@@ -110,7 +103,7 @@ pub use name_view::Names;
 pub use nearness::Prospect;
 pub use open::{OpenInode, OpenMode};
 pub use option_table::OPEN_OPTIONS;
-pub use options::{AccessTimes, CompressOption, OpenOptions, Owners, SubvolumeChoice};
+pub use options::{AccessTimes, OpenOptions, Owners, SubvolumeChoice};
 pub use permission::Rights;
 pub use rename::RenameMode;
 pub use replacement::Replacement;
@@ -120,6 +113,7 @@ pub use standing::Standing;
 pub use statistics::Statistics;
 pub use subvolume::{Subvolume, SubvolumeInformation, Subvolumes};
 pub use switches::SWITCHES;
+pub use vlinder_data::{CompressOption, CompressionProperty, InodeId, InodeState};
 pub use write_origin::{ContentTimes, WriteOrigin};
 
 pub use vlinder_extent_state::ByteRange;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::{Compression, decompress};
+use vlinder_data::{BytesError, DataFault, begin};
 use vlinder_format::directory::DirectoryEntryType;
 use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent, FileExtentFault};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
@@ -11,7 +12,6 @@ use vlinder_format::{Damage, FileOffset, orphan};
 use vlinder_transaction::{ChangeKind, Engine, Reservation};
 
 use crate::changes::Changes;
-use crate::data::{DataError, DataFault, begin};
 use crate::directory::check_new_name;
 use crate::directory::index::take_index;
 use crate::inode::Inode;
@@ -142,7 +142,7 @@ fn plain_target<'a>(
     if extent.compression == CompressionId::NONE {
         return Ok(Cow::Borrowed(stored));
     }
-    let fail = |fault| Box::new(DataError { inode: inode.id(), offset: 0, fault });
+    let fail = |fault| Box::new(BytesError { inode: inode.id(), offset: 0, fault });
     let method = extent.compression.0;
     let compression =
         Compression::from_disk(method).ok_or_else(|| fail(DataFault::UnknownCompression { method }))?;

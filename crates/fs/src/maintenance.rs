@@ -1,17 +1,18 @@
 //! What keeps a file system as a whole: making changes durable, freeing what was deleted, and how it fares.
 
 use vlinder_base::sync::{Arc, Mutex};
+use vlinder_data::{
+    FileStore, SpaceFailure, bytes_freed_by_commit, flush_all, put_dirty_inodes, take_part_in_commits,
+};
 use vlinder_format::Generation;
 use vlinder_transaction::Participant;
 
-use crate::Result;
 use crate::condition::Condition;
-use crate::data::{FileStore, bytes_freed_by_commit, flush};
 use crate::fsync_log::FsyncMetrics;
 use crate::host_retry::HostRetry;
 use crate::inode::table::InodeTable;
 use crate::options::OpenOptions;
-use crate::participant::{put_dirty_inodes, register};
+use crate::{FsError, Result};
 
 /// Blocks of deleted subvolumes looked at before the background work asks whether to stop.
 const CLEANED_BLOCKS: usize = 4096;
@@ -42,7 +43,7 @@ impl Maintenance {
 
     /// From here on, commits take along the inode items that changed outside a transaction.
     pub(crate) fn take_part(&self) {
-        *self.participant.lock() = Some(register(&self.store, self.flush_on_commit));
+        *self.participant.lock() = Some(take_part_in_commits(&self.store, self.flush_on_commit));
     }
 
     pub(crate) fn store(&self) -> &Arc<FileStore> {
@@ -69,7 +70,7 @@ impl Maintenance {
         self.store.background().begin_commit();
         self.inodes.delete_put_off();
         // One file that finds no room must not keep all others from becoming durable.
-        let flushed = flush::flush_all(&self.store);
+        let flushed = flush_all(&self.store).map_err(FsError::from);
         match (flushed, self.commit()) {
             (Ok(()), Ok(generation)) => {
                 self.store.engine().troubles().note_all_durable();
@@ -100,7 +101,7 @@ impl Maintenance {
     /// out. The commit itself cannot wait for these, which may be waiting for it, so a caller that asks for
     /// one comes here before.
     pub(crate) fn flush_for_commit(&self) -> Result<()> {
-        if self.flush_on_commit { flush::flush_all(&self.store) } else { Ok(()) }
+        if self.flush_on_commit { Ok(flush_all(&self.store)?) } else { Ok(()) }
     }
 
     /// Frees some blocks of deleted subvolumes; whether there are more.
@@ -138,7 +139,7 @@ impl Maintenance {
             return 0;
         }
         let free = self.store.engine().room_for_data();
-        let promised = self.store.write_back().bytes();
+        let promised = self.store.unflushed_bytes();
         let left = free.saturating_sub(promised.saturating_add(metadata_of(promised)));
         left.saturating_sub(metadata_of(left))
     }
@@ -148,7 +149,7 @@ impl Maintenance {
     /// # Errors
     /// What learning how full the file system is met.
     pub fn bytes_freed_by_commit(&self) -> Result<u64> {
-        bytes_freed_by_commit(&self.store)
+        Ok(bytes_freed_by_commit(&self.store)?)
     }
 }
 

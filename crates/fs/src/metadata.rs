@@ -3,6 +3,7 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::Compression;
+use vlinder_data::{COMPRESSION_NAME, CompressionProperty, FileStore, InodeState, begin, begin_at_once};
 use vlinder_format::inode::{FileType, GroupId, InodeFlags, InodeItem, Timestamp, UserId};
 use vlinder_transaction::{ChangeKind, Engine, Handle, Reservation};
 
@@ -11,9 +12,7 @@ use crate::acl::{ACCESS_NAME, Acl};
 use crate::attribute_change::{AttributeMode, CAPABILITY_NAME, change_attribute};
 use crate::attributes::Attributes;
 use crate::changes::Changes;
-use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
-use crate::data::{FileStore, begin, begin_at_once};
-use crate::inode::{Inode, InodeState};
+use crate::inode::Inode;
 use crate::options::OpenOptions;
 use crate::permission::Rights;
 use crate::privileges::kill_privileges;
@@ -21,7 +20,7 @@ use crate::property::require_compression_feature;
 use crate::room::with_room;
 use crate::set_attributes::{SetAttributes, SetTime};
 use crate::stamp::{Stamp, now, recently};
-use crate::{Access, Caller, Capabilities, Refusal, Result, attribute_items};
+use crate::{Access, Caller, Capabilities, FsError, Refusal, Result, attribute_items};
 
 const SET_GROUP_ID: u32 = 0o2000;
 /// The flags that callers may set and clear.
@@ -101,10 +100,7 @@ impl InodeAttributes<'_> {
     #[must_use]
     pub fn of(&self, inode: &Inode) -> Attributes {
         let state = inode.state();
-        let (unwritten_bytes, is_scattered) = {
-            let unflushed = inode.data().unflushed();
-            (unflushed.bytes(), unflushed.is_scattered())
-        };
+        let (unwritten_bytes, is_scattered) = inode.data().unwritten();
         let mut attributes = Attributes::of_item(
             inode.id(),
             inode.file_type(),
@@ -127,7 +123,7 @@ impl InodeAttributes<'_> {
             attributes.allocated_bytes = if is_whole {
                 stored_bytes
             } else {
-                crate::data::allocated_bytes(self.store(), inode.node())
+                vlinder_data::allocated_bytes(self.store(), inode.node())
             };
         }
         attributes
@@ -136,7 +132,7 @@ impl InodeAttributes<'_> {
     /// Whether bytes of a file were written that lie in no extent yet.
     #[must_use]
     pub fn has_unflushed(&self, inode: &Inode) -> bool {
-        inode.data().unflushed().bytes() > 0
+        inode.data().unwritten_bytes() > 0
     }
 
     /// Changes attributes.
@@ -260,7 +256,7 @@ impl InodeAttributes<'_> {
                 SetAttributes { permissions: Some(kept), keeps_capability, ..SetAttributes::default() };
             self.set_others_or_keep_times(caller, inode, &changes)?;
         }
-        with_room(self.engine(), || crate::data::truncate::truncate(self.store(), inode.node(), size))?;
+        with_room(self.engine(), || Ok(vlinder_data::truncate(self.store(), inode.node(), size)?))?;
         let mut handle = begin(self.store(), Reservation::accepted(1).of(ChangeKind::Attributes))?;
         let charged = inode.charge_item(&mut handle);
         let mut state = inode.state();
@@ -291,7 +287,7 @@ impl InodeAttributes<'_> {
                 self.set_others(caller, inode, changes, handle)
             });
         }
-        let begun = begin_at_once(self.store(), reservation);
+        let begun = begin_at_once(self.store(), reservation).map_err(FsError::from);
         match begun.and_then(|handle| self.set_others(caller, inode, changes, handle)) {
             Err(error) if error.refusal() == Some(Refusal::NoSpace) => {
                 self.keep_times(inode, changes);
@@ -388,7 +384,7 @@ impl InodeAttributes<'_> {
         let mut state = inode.state();
         (state.item.user, state.item.group, state.item.mode) = (item.user, item.group, item.mode);
         if let Some(acl) = acl {
-            state.acl.access = Some(Some(Arc::new(acl)));
+            inode.permissions().access_acl = Some(Some(Arc::new(acl)));
         }
         set_times(&mut state, changes, recently(self.engine()), || Stamp::of(handle).time);
         if let Some(birth_time) = changes.birth_time {

@@ -1,16 +1,15 @@
 //! The view of a file system by names: what they stand for, and where files have theirs.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{FileStore, InodeId};
 use vlinder_format::inode::InodeFlags;
 use vlinder_format::inode_ref::{self, InodeReferences};
 use vlinder_format::{Damage, ItemType, ObjectId, RootId};
 use vlinder_transaction::Engine;
 use vlinder_tree::Readahead;
 
-use crate::data::FileStore;
 use crate::directory::target::NameTarget;
 use crate::directory::{DirectoryRecord, check_name, check_new_name};
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::table::InodeTable;
 use crate::open::Opener;

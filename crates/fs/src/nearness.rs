@@ -9,10 +9,10 @@
 //! dropped ([`make_room`]).
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{make_room, owns_space};
 use vlinder_transaction::{EngineError, PromisedData};
 
 use crate::Result;
-use crate::data::{make_room, owns_space};
 use crate::file::FileContent;
 use crate::inode::Inode;
 

@@ -1,6 +1,7 @@
 //! A file that is about to be made: what its directory passes on to it, its items, and its place in memory.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{COMPRESSION_NAME, CompressionProperty, FileStore, InodeId, compression_property};
 use vlinder_format::directory::{DirectoryEntryType, DirectoryIndex};
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::{DeviceNumber, FileType, InodeFlags, InodeItem, Mode};
@@ -9,10 +10,8 @@ use vlinder_format::{FileOffset, Generation, ObjectId};
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::attribute_change::AttributeMode;
 use crate::changes::Changes;
-use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
-use crate::data::{FileStore, compression_property};
 use crate::directory::index::take_index;
-use crate::ids::InodeId;
+use crate::inode::permission_cache::PermissionCache;
 use crate::inode::table::InodeTable;
 use crate::inode::{Inode, new_item};
 use crate::name_view::Names;
@@ -187,9 +186,11 @@ pub(crate) fn remember(inodes: &InodeTable, directory: &Inode, prepared: Prepare
         let mut state = inode.state();
         state.next_index = Some(DirectoryIndex::FIRST);
         state.compression = Some(prepared.compression);
-        state.acl.access = Some(prepared.access_acl.map(Arc::new));
-        state.acl.default = Some(prepared.default_acl);
-        state.no_capability = true;
+        *inode.permissions() = PermissionCache {
+            access_acl: Some(prepared.access_acl.map(Arc::new)),
+            default_acl: Some(prepared.default_acl),
+            no_capability: true,
+        };
     }
     inodes.insert_new(inode)
 }

@@ -3,10 +3,10 @@
 use core::fmt;
 
 use vlinder_base::sync::Arc;
+use vlinder_data::FileStore;
 
 use crate::Result;
 use crate::closer::Closer;
-use crate::data::FileStore;
 use crate::inode::Inode;
 use crate::inode::table::InodeTable;
 

@@ -1,6 +1,7 @@
 //! Data of an open file, for a caller that decides by itself whether reading counts as an access.
 
-use crate::data::{self, OpenCache};
+use vlinder_data::OpenCache;
+
 use crate::{OpenInode, Result};
 
 impl OpenInode {
@@ -12,6 +13,6 @@ impl OpenInode {
     pub fn read(&self, cache: &OpenCache, offset: u64, target: &mut [u8]) -> Result<usize> {
         let inode = self.inode();
         let _operation = inode.operation.read();
-        data::read::read(self.store(), inode.node(), cache, offset, target)
+        Ok(vlinder_data::read(self.store(), inode.node(), cache, offset, target)?)
     }
 }

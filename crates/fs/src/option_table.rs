@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use vlinder_codec::compress::Compression;
+use vlinder_data::CompressOption;
 use vlinder_format::{DeviceId, RootId};
 
 use crate::mount_option::{Apply, MountOption, OptionError, Origin, apply};
-use crate::options::{
-    AccessTimes, CompressOption, DEFAULT_COMMIT_INTERVAL, OpenOptions, Owners, SubvolumeChoice,
-};
+use crate::options::{AccessTimes, DEFAULT_COMMIT_INTERVAL, OpenOptions, Owners, SubvolumeChoice};
 use crate::rescue::RESCUE_LIST;
 use crate::switches::{SWITCH_LIST, switch};
 

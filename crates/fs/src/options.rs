@@ -8,7 +8,7 @@ use vlinder_base::inode_clock::InodeClock;
 use vlinder_base::metrics::Registry;
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
-use vlinder_codec::compress::Compression;
+use vlinder_data::{CompressOption, DataOptions};
 use vlinder_format::{DeviceId, RootId};
 use vlinder_transaction::Disabled;
 
@@ -25,17 +25,6 @@ pub enum SubvolumeChoice {
     Path(Vec<u8>),
     /// The one of this number; 0 is the top level.
     Number(RootId),
-}
-
-/// Compression of new data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompressOption {
-    /// The algorithm.
-    pub algorithm: Compression,
-    /// Its level; 0 is the algorithm's default.
-    pub level: i32,
-    /// Compress even what does not look compressible (`compress-force`).
-    pub force: bool,
 }
 
 /// When reading changes a file's access time.
@@ -166,6 +155,18 @@ impl OpenOptions {
     #[must_use]
     pub fn read_only() -> Self {
         Self { read_only: true, ..Self::default() }
+    }
+
+    /// What of this concerns file data.
+    pub(crate) fn data(&self) -> DataOptions {
+        DataOptions {
+            compress: self.compress,
+            max_inline_bytes: self.max_inline_bytes,
+            dirty_bytes: self.dirty_bytes,
+            read_only: self.read_only,
+            ignores_data_checksums: self.rescue.ignores_data_checksums,
+            disabled: self.disabled,
+        }
     }
 
     /// Whether the options go together.

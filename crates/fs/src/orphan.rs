@@ -6,13 +6,12 @@
 //! nothing is pending.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{DeletionSteps, InodeId, SpaceFailure, begin};
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::{Key, ObjectId, orphan};
 use vlinder_transaction::{ChangeKind, Charge, Handle, Reservation};
 
 use crate::changes::Changes;
-use crate::data::{Steps, begin};
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::items::keys_of;
 use crate::inode::table::InodeTable;
@@ -52,9 +51,9 @@ impl InodeTable {
             return Ok(());
         }
         if inode.file_type() == FileType::Regular {
-            crate::data::truncate::remove_all(self.store(), inode.node())?;
+            vlinder_data::remove_all(self.store(), inode.node())?;
         }
-        let mut steps = Steps::new(self.store(), MOST_ITEMS);
+        let mut steps = DeletionSteps::new(self.store(), MOST_ITEMS);
         loop {
             let (keys, complete) = keys_of(self.store().engine(), inode, steps.most_items())?;
             let found = keys.len();
@@ -201,7 +200,7 @@ mod tests {
         let inode =
             filesystem.names().create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
         let mut handle =
-            Steps::new(filesystem.store(), 1).begin(0, charge_of_last_items(0)).unwrap().unwrap();
+            DeletionSteps::new(filesystem.store(), 1).begin(0, charge_of_last_items(0)).unwrap().unwrap();
         let mut changes = Changes::new(filesystem.engine(), inode.subvolume());
         changes.remove_pending(orphan::key(inode.number()));
         changes.remove_pending(InodeItem::key(inode.number()));

@@ -1,11 +1,11 @@
 //! What a caller may do: modes, ACLs, capabilities, flags of inodes, and the borders of directories.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::FileStore;
 use vlinder_format::inode::{FileType, GroupId, InodeFlags, InodeItem, UserId};
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::attribute_change::CAPABILITY_NAME;
-use crate::data::FileStore;
 use crate::inode::Inode;
 use crate::options::{OpenOptions, Owners};
 use crate::subvolume::Subvolume;
@@ -97,21 +97,21 @@ impl Rights {
 
     /// The list that governs access.
     pub(crate) fn access_acl(&self, inode: &Inode) -> Result<Option<Arc<Acl>>> {
-        if let Some(known) = &inode.state().acl.access {
+        if let Some(known) = &inode.permissions().access_acl {
             return Ok(known.clone());
         }
         let read = self.read_acl(inode, ACCESS_NAME)?;
-        inode.state().acl.access.get_or_insert_with(|| read.clone());
+        inode.permissions().access_acl.get_or_insert_with(|| read.clone());
         Ok(read)
     }
 
     /// The list that new files begin with.
     pub(crate) fn default_acl(&self, directory: &Inode) -> Result<Option<Arc<Acl>>> {
-        if let Some(known) = &directory.state().acl.default {
+        if let Some(known) = &directory.permissions().default_acl {
             return Ok(known.clone());
         }
         let read = self.read_acl(directory, DEFAULT_NAME)?;
-        directory.state().acl.default.get_or_insert_with(|| read.clone());
+        directory.permissions().default_acl.get_or_insert_with(|| read.clone());
         Ok(read)
     }
 
@@ -255,11 +255,11 @@ impl Rights {
 
     /// Whether a file has capabilities; that it has none is remembered, for this is asked at each write.
     fn has_capability_attribute(&self, inode: &Inode) -> Result<bool> {
-        if inode.state().no_capability {
+        if inode.permissions().no_capability {
             return Ok(false);
         }
         let found = attribute_items::of_inode(self.store.engine(), inode, CAPABILITY_NAME)?.is_some();
-        inode.state().no_capability = !found;
+        inode.permissions().no_capability = !found;
         Ok(found)
     }
 }

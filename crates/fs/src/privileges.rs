@@ -1,10 +1,10 @@
 //! What a change of a file's data does to its set-id bits and capabilities.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::FileStore;
 use vlinder_format::inode::FileType;
 
 use crate::attribute_change::{AttributeMode, CAPABILITY_NAME, change_attribute};
-use crate::data::FileStore;
 use crate::inode::Inode;
 use crate::permission::Rights;
 use crate::{Caller, Result};
@@ -25,7 +25,7 @@ pub(crate) fn kill_privileges(
     let value = None;
     change_attribute(store, inode, CAPABILITY_NAME, value, AttributeMode::Either, |state| {
         state.item.mode = state.item.mode.with_permissions(kept);
-        state.no_capability = true;
+        inode.permissions().no_capability = true;
     })?;
     Ok(kept != permissions)
 }

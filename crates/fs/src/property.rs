@@ -1,10 +1,10 @@
 //! Properties that Btrfs keeps as extended attributes: `btrfs.compression`.
 
 use vlinder_codec::compress::Compression;
+use vlinder_data::{FileStore, begin, has_feature, note_feature};
 use vlinder_transaction::Reservation;
 
 use crate::Result;
-use crate::data::{FileStore, begin, has_feature, note_feature};
 
 /// Notes in the superblock that data of an algorithm may be there (zlib needs no note).
 ///

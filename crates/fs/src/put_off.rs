@@ -33,7 +33,7 @@ impl PutOff {
     }
 
     #[cfg(test)]
-    pub(crate) fn ids(&self) -> Vec<crate::ids::InodeId> {
+    pub(crate) fn ids(&self) -> Vec<vlinder_data::InodeId> {
         self.0.lock().iter().map(|inode| inode.id()).collect()
     }
 }

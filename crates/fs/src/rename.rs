@@ -1,6 +1,7 @@
 //! Renaming: within a directory and across, over what is there, exchanging, leaving a whiteout.
 
 use vlinder_base::sync::{Arc, RwLockWriteGuard};
+use vlinder_data::{InodeId, begin};
 use vlinder_format::directory::{DirectoryEntryType, DirectoryIndex};
 use vlinder_format::inode::FileType;
 use vlinder_format::root_ref::RootReference;
@@ -8,11 +9,9 @@ use vlinder_format::{Generation, RootId};
 use vlinder_transaction::{ChangeKind, Handle, Reservation};
 
 use crate::changes::Changes;
-use crate::data::begin;
 use crate::directory::check_new_name;
 use crate::directory::index::{find_index, take_index};
 use crate::directory::target::NameTarget;
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::name_view::Names;
 use crate::new_file::{NewFile, Prepared, note_names_changed, prepare, remember};

@@ -1,12 +1,12 @@
 //! New content for a file that stays the file it is: number, names, owner, mode, attributes and flags remain.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{begin, compression_property};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
 use vlinder_format::orphan;
 use vlinder_transaction::{ChangeKind, Reservation};
 
 use crate::changes::Changes;
-use crate::data::{begin, compression_property};
 use crate::file::with_two;
 use crate::inode::{Inode, new_item};
 use crate::new_file::{Prepared, remember};
@@ -14,7 +14,7 @@ use crate::open::{OpenInode, OpenMode};
 use crate::privileges::kill_privileges;
 use crate::room::with_room;
 use crate::stamp::Stamp;
-use crate::{Caller, Filesystem, Refusal, Result, data};
+use crate::{Caller, Filesystem, Refusal, Result};
 
 /// Items that making the file without a name may touch: its inode, its orphan item, and `btrfs.compression`.
 const ITEMS: u32 = 4;
@@ -73,7 +73,7 @@ impl Replacement {
             kill_privileges(filesystem.store(), filesystem.rights(), caller, target)?;
             let _noting = filesystem.store().background().noting();
             with_room(filesystem.engine(), || {
-                data::replace_content(filesystem.store(), source.node(), target.node())
+                Ok(vlinder_data::replace_content(filesystem.store(), source.node(), target.node())?)
             })
         })
     }

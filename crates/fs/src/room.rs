@@ -1,9 +1,9 @@
 //! Doing again what found no space (see [`Tries`]).
 
+use vlinder_data::Tries;
 use vlinder_transaction::Engine;
 
 use crate::Result;
-use crate::data::Tries;
 
 /// Does what takes space, and again after a commit where it found none. A refusal has changed nothing, so
 /// `work` can be done anew. The caller holds no transaction handle.

@@ -1,12 +1,12 @@
 //! Taking names away: links, directories, and what happens to a file that loses its last name.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{FileStore, begin};
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::orphan;
 use vlinder_transaction::{ChangeKind, Reservation};
 
 use crate::changes::Changes;
-use crate::data::{FileStore, begin};
 use crate::directory::index::find_index;
 use crate::directory::target::NameTarget;
 use crate::inode::Inode;

@@ -1,9 +1,9 @@
 //! Which writers of a file may go side by side.
 
 use vlinder_base::sync::{RwLockReadGuard, RwLockWriteGuard};
+use vlinder_data::FileStore;
 use vlinder_format::inode::{FileType, InodeFlags};
 
-use crate::data::FileStore;
 use crate::inode::Inode;
 use crate::permission::Rights;
 use crate::write_origin::WriteOrigin;

@@ -3,13 +3,9 @@
 use std::borrow::Cow;
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{Allocate, MappedExtent, OpenCache, Seek, Stretch};
 use vlinder_extent_state::ByteRange;
 
-use super::allocate::{self, Allocate};
-use super::held::Stretch;
-use super::open_cache::OpenCache;
-use super::seek::{self, MappedExtent, Seek};
-use super::{clone, flush as flushing, read as reading, truncate as cutting, write as writing};
 use crate::inode::Inode;
 use crate::{Filesystem, Result, RootId};
 
@@ -17,7 +13,8 @@ use crate::{Filesystem, Result, RootId};
 /// the end of the file. The caller holds [`Inode::operation`], shared or exclusive.
 ///
 /// # Errors
-/// What the trees met, or a [`DataError`](super::DataError) for the first part of the file that no copy has.
+/// What the trees met, or a [`BytesError`](super::BytesError) for the first part of the file that no copy
+/// has.
 pub fn read(
     filesystem: &Filesystem,
     inode: &Inode,
@@ -25,7 +22,7 @@ pub fn read(
     offset: u64,
     target: &mut [u8],
 ) -> Result<usize> {
-    reading::read(filesystem.store(), inode.node(), cache, offset, target)
+    Ok(vlinder_data::read(filesystem.store(), inode.node(), cache, offset, target)?)
 }
 
 /// Reads data, and no holes: a stretch of the file, of a mebibyte at most, that begins with the first data at
@@ -41,7 +38,7 @@ pub fn read_data(
     offset: u64,
     used: Option<Stretch>,
 ) -> Result<Option<Stretch>> {
-    reading::read_data(filesystem.store(), inode.node(), cache, offset, used)
+    Ok(vlinder_data::read_data(filesystem.store(), inode.node(), cache, offset, used)?)
 }
 
 /// lseek(2) for data and holes: the first offset at or after `offset` that lies in what is sought.
@@ -57,7 +54,7 @@ pub fn seek(
     offset: u64,
     what: Seek,
 ) -> Result<u64> {
-    seek::seek(filesystem.store(), inode.node(), cache, offset, what)
+    Ok(vlinder_data::seek(filesystem.store(), inode.node(), cache, offset, what)?)
 }
 
 /// The runs of a file that overlap a range, in order, at most `limit`; neighbours that lie one behind the
@@ -72,7 +69,7 @@ pub fn extent_map(
     range: ByteRange,
     limit: usize,
 ) -> Result<Vec<MappedExtent>> {
-    seek::extent_map(filesystem.store(), inode.node(), cache, range, limit)
+    Ok(vlinder_data::extent_map(filesystem.store(), inode.node(), cache, range, limit)?)
 }
 
 /// Writes bytes at an offset. They are in memory when this returns, with the space for them promised; a flush
@@ -86,7 +83,7 @@ pub fn extent_map(
 /// what reading the sectors that are written in part met; nothing is written then. Or what flushing met, to
 /// make room for what comes next: the bytes are in memory then, as without an error.
 pub fn write(filesystem: &Filesystem, inode: &Arc<Inode>, offset: u64, data: Cow<'_, [u8]>) -> Result<()> {
-    writing::write(filesystem.store(), inode.node(), offset, data)
+    Ok(vlinder_data::write(filesystem.store(), inode.node(), offset, data)?)
 }
 
 /// Gives a file another size: what is cut off is gone, what is added reads as zeros. The caller holds
@@ -96,7 +93,7 @@ pub fn write(filesystem: &Filesystem, inode: &Arc<Inode>, offset: u64, data: Cow
 /// [`Refusal::FileTooLarge`](crate::Refusal::FileTooLarge); [`Refusal::NoSpace`](crate::Refusal::NoSpace)
 /// where the zeros behind the end of the last sector find none; what the trees and devices met.
 pub fn truncate(filesystem: &Filesystem, inode: &Arc<Inode>, size: u64) -> Result<()> {
-    cutting::truncate(filesystem.store(), inode.node(), size)
+    Ok(vlinder_data::truncate(filesystem.store(), inode.node(), size)?)
 }
 
 /// Removes all of a deleted file's data, in as many transactions as it takes. The inode has no names any
@@ -105,7 +102,7 @@ pub fn truncate(filesystem: &Filesystem, inode: &Arc<Inode>, size: u64) -> Resul
 /// # Errors
 /// What the trees met.
 pub fn remove_all(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
-    cutting::remove_all(filesystem.store(), inode.node())
+    Ok(vlinder_data::remove_all(filesystem.store(), inode.node())?)
 }
 
 /// fallocate(2). The caller holds [`Inode::operation`] exclusively and has set the times in the inode's state
@@ -122,7 +119,7 @@ pub fn allocate(
     offset: u64,
     length: u64,
 ) -> Result<()> {
-    allocate::allocate(filesystem.store(), inode.node(), what, offset, length)
+    Ok(vlinder_data::allocate(filesystem.store(), inode.node(), what, offset, length)?)
 }
 
 /// Makes `length` bytes of `target` at `target_offset` show the same extents as `source` at `source_offset`.
@@ -141,7 +138,7 @@ pub fn clone_range(
     length: u64,
 ) -> Result<()> {
     let (from, to) = (source.node(), target.node());
-    clone::clone_range(filesystem.store(), from, source_offset, to, target_offset, length)
+    Ok(vlinder_data::clone_range(filesystem.store(), from, source_offset, to, target_offset, length)?)
 }
 
 /// Copies bytes as copy_file_range(2) does: what lies at sector borders of both files is shared, the rest
@@ -159,7 +156,7 @@ pub fn copy_range(
     length: u64,
 ) -> Result<u64> {
     let (from, to) = (source.node(), target.node());
-    clone::copy_range(filesystem.store(), from, source_offset, to, target_offset, length)
+    Ok(vlinder_data::copy_range(filesystem.store(), from, source_offset, to, target_offset, length)?)
 }
 
 /// Writes out a file's data, so that a commit makes them durable.
@@ -167,7 +164,7 @@ pub fn copy_range(
 /// # Errors
 /// What writing met; the data stay in memory then.
 pub fn flush(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
-    flushing::flush(filesystem.store(), inode.node())
+    Ok(vlinder_data::flush(filesystem.store(), inode.node())?)
 }
 
 /// Writes out the data of every file that has some, so that a commit makes them durable.
@@ -175,7 +172,7 @@ pub fn flush(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
 /// # Errors
 /// The gravest that writing met; every file is tried.
 pub fn flush_all(filesystem: &Filesystem) -> Result<()> {
-    flushing::flush_all(filesystem.store())
+    Ok(vlinder_data::flush_all(filesystem.store())?)
 }
 
 /// Flushes what is dirty of files, and leaves the last of it under way, after what was under way before is
@@ -184,7 +181,7 @@ pub fn flush_all(filesystem: &Filesystem) -> Result<()> {
 /// # Errors
 /// What either met.
 pub fn flush_ahead(filesystem: &Filesystem) -> Result<()> {
-    flushing::flush_ahead(filesystem.store())
+    Ok(vlinder_data::flush_ahead(filesystem.store())?)
 }
 
 /// Writes out the data of every file of a subvolume: before a snapshot of it.
@@ -192,7 +189,7 @@ pub fn flush_ahead(filesystem: &Filesystem) -> Result<()> {
 /// # Errors
 /// As [`flush_all`].
 pub fn flush_subvolume(filesystem: &Filesystem, root: RootId) -> Result<()> {
-    flushing::flush_subvolume(filesystem.store(), root)
+    Ok(vlinder_data::flush_subvolume(filesystem.store(), root)?)
 }
 
 /// Writes out a file that is closed after its content was dropped: a program that replaces a file so expects
@@ -201,5 +198,5 @@ pub fn flush_subvolume(filesystem: &Filesystem, root: RootId) -> Result<()> {
 /// # Errors
 /// As [`flush`].
 pub fn flush_replaced(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
-    flushing::flush_replaced(filesystem.store(), inode.node())
+    Ok(vlinder_data::flush_replaced(filesystem.store(), inode.node())?)
 }

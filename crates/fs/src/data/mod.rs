@@ -1,83 +1,12 @@
-//! File data: extents, reading, writing, write-back, truncation, preallocation, clones, holes.
-//!
-//! A file is a [`FileNode`] here: an id, the tree of its items, its inode item, what of its data is in
-//! memory. What the files of one file system share is a [`FileStore`]. Neither knows names, directories or
-//! callers; `by_inode` has the functions as callers of this crate use them.
-//!
-//! Reading path: `extent` (one EXTENT_DATA item), `items` (those of a range), [`OpenCache`] (what an open
-//! file remembers of them), [`read`](mod@read) with `pieces`, `fetch`, `reader`, `read_ahead` and `held`;
-//! then `runs` (bytes in memory), [`FileData`], [`write()`], `flush` (bytes become extents), `rewrite`
-//! (what that means for items and references, as a pure function), and the operations on whole ranges.
+//! File data by file system and inode. The work is done in `vlinder_data`, which knows neither: here its
+//! types are named again for callers of this crate, and `by_inode` has its functions as they use them.
 
-pub(crate) mod allocate;
-mod allocated;
-mod apply;
-mod begin;
 mod by_inode;
-pub(crate) mod checksums;
-pub(crate) mod clone;
-mod compression;
-mod deletion_steps;
-mod dirty_bytes;
-mod dirty_nodes;
-mod error;
-mod extent;
-mod fetch;
-mod file_data;
-mod file_node;
-mod file_store;
-mod file_tree;
-pub(crate) mod flush;
-mod held;
-mod in_place;
-pub(crate) mod items;
-mod make_room;
-mod open_cache;
-mod ordered_extents;
-mod own_space;
-mod pieces;
-pub(crate) mod read;
-mod read_ahead;
-mod read_beyond;
-mod read_whole;
-mod reader;
-mod references;
-mod replace;
-mod rewrite;
-mod room_attempts;
-mod runs;
-pub(crate) mod seek;
-mod tries;
-pub(crate) mod truncate;
-mod unflushed;
-mod verity;
-pub(crate) mod write;
-mod write_back;
-mod written_extent;
 
-pub use crate::sectors::MAX_FILE_SIZE;
-pub use allocate::Allocate;
 pub use by_inode::{
     allocate, clone_range, copy_range, extent_map, flush, flush_ahead, flush_all, flush_replaced,
     flush_subvolume, read, read_data, remove_all, seek, truncate, write,
 };
-pub use error::{DataError, DataFault};
-pub use file_data::FileData;
-pub use held::Stretch;
-pub use open_cache::OpenCache;
-pub use seek::{MappedExtent, Seek};
-
-pub(crate) use allocated::allocated_bytes;
-pub(crate) use begin::{begin, begin_at_once};
-pub(crate) use compression::{compression_property, has_feature, note_feature};
-pub(crate) use deletion_steps::Steps;
-pub(crate) use extent::{Content, Extent};
-pub(crate) use file_node::FileNode;
-pub(crate) use file_store::FileStore;
-pub(crate) use file_tree::FileTree;
-pub(crate) use make_room::{bytes_freed_by_commit, make_room};
-pub(crate) use own_space::owns_space;
-pub(crate) use replace::replace_content;
-pub(crate) use rewrite::Rewrite;
-pub(crate) use tries::Tries;
-pub(crate) use write::write_inside;
+pub use vlinder_data::{
+    Allocate, BytesError, DataFault, FileData, MAX_FILE_SIZE, MappedExtent, OpenCache, Seek, Stretch,
+};

@@ -4,6 +4,7 @@
 use core::fmt;
 
 use vlinder_base::sync::Arc;
+use vlinder_data::InodeId;
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::inode::FileType;
 use vlinder_format::{Damage, ItemType, Key, RootId};
@@ -11,7 +12,6 @@ use vlinder_format::{Damage, ItemType, Key, RootId};
 use crate::closer::Closer;
 use crate::directory::index::{end_of_indexes, first_free_index};
 use crate::directory::record::DirectoryRecord;
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::table::InodeTable;
 use crate::name_view::Names;

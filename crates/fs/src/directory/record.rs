@@ -1,8 +1,7 @@
 //! A name of a listing.
 
+use vlinder_data::InodeId;
 use vlinder_format::inode::FileType;
-
-use crate::ids::InodeId;
 
 /// One name of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! What a name in a directory stands for, and which name a file has.
 
+use vlinder_data::InodeId;
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType};
 use vlinder_format::inode_ref::{self, InodeReferences};
 use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
 
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::subvolume::place::DirectoryTree;
 use crate::subvolume::place_in_tree;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{Extent, InodeId, Rewrite, load_items};
 use vlinder_extent_state::ByteRange;
 use vlinder_format::file_extent::{CompressionId, FileExtent};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
@@ -14,8 +15,6 @@ use vlinder_tree::{Edit, Readahead};
 use super::closure::Plan;
 use super::journal::{InodeRecord, Logged, Ranges, Record};
 use super::outcome::Unlogged;
-use crate::data::{Extent, Rewrite, items};
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::table::InodeTable;
 use crate::subvolume::place_in_tree;
@@ -231,7 +230,7 @@ impl Writer<'_, '_> {
         for range in ranges.iter() {
             // Inline data have no parts; whatever replaces them is of their whole sector.
             rewrite.drop_range(range).map_err(|_| FsError::from(crate::Refusal::NotSupported))?;
-            let present = items::load(engine, tree, number, range, usize::MAX)?.extents;
+            let present = load_items(engine, tree, number, range, usize::MAX).map_err(FsError::from)?.extents;
             for run in present {
                 let part = if run.range().is_none() { Some(run) } else { run.part(range) };
                 let Some(part) = part else { continue };

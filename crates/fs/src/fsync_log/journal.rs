@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use vlinder_base::sync::{Arc, Mutex, MutexGuard, RwLock};
+use vlinder_data::ChangedRanges;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::{Generation, ObjectId};
@@ -168,15 +169,6 @@ impl Journal {
         Ok(())
     }
 
-    /// Items of these ranges of a file changed.
-    pub(crate) fn note_ranges(&self, generation: Generation, inode: ObjectId, ranges: &[ByteRange]) {
-        if !ranges.is_empty() {
-            let mut record = self.of(generation);
-            let known = record.inodes.entry(inode).or_default();
-            ranges.iter().for_each(|range| known.ranges.add(*range));
-        }
-    }
-
     /// The record of a transaction that is running.
     pub(super) fn of(&self, generation: Generation) -> MutexGuard<'_, Record> {
         let mut record = self.record.lock();
@@ -185,6 +177,16 @@ impl Journal {
             *record = Record { generation, ..Record::default() };
         }
         record
+    }
+}
+
+impl ChangedRanges for Journal {
+    fn note_ranges(&self, generation: Generation, inode: ObjectId, ranges: &[ByteRange]) {
+        if !ranges.is_empty() {
+            let mut record = self.of(generation);
+            let known = record.inodes.entry(inode).or_default();
+            ranges.iter().for_each(|range| known.ranges.add(*range));
+        }
     }
 }
 

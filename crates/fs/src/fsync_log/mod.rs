@@ -19,9 +19,9 @@ use vlinder_format::inode::FileType;
 use vlinder_transaction::{Handle, LogTicket, Reservation};
 
 use self::outcome::{FullCommit, Unlogged};
+use crate::Result;
 use crate::inode::Inode;
 use crate::maintenance::Maintenance;
-use crate::{Result, data};
 
 impl Maintenance {
     /// Makes a file or directory durable, names included (fsync).
@@ -48,13 +48,14 @@ impl Maintenance {
         let (handle, ticket) = {
             let _operation = inode.operation.write();
             if inode.file_type() == FileType::Regular {
-                data::flush::flush(self.store(), inode.node()).map_err(Unlogged::Error)?;
+                vlinder_data::flush(self.store(), inode.node())
+                    .map_err(|error| Unlogged::Error(error.into()))?;
             }
             if !self.inodes().has_log() {
                 return Err(FullCommit::TurnedOff.into());
             }
             // The file's items stay as they are while they are logged.
-            let _extents = data::flush::lock_settled(self.store(), inode.node());
+            let _extents = vlinder_data::lock_settled(self.store(), inode.node());
             let begun = self.store().engine().begin(Reservation::accepted(0));
             let handle = begun.map_err(|error| Unlogged::Error(error.into()))?;
             match self.log_inode(&handle, inode)? {

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use vlinder_base::sync::{Arc, Mutex};
+use vlinder_data::InodeId;
 
 use super::Inode;
-use crate::ids::InodeId;
 
 const SHARDS: usize = 16;
 /// How many inodes a search for one to forget looks at, so that the bound holds at a constant cost.

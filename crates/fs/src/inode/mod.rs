@@ -2,23 +2,21 @@
 
 pub(crate) mod cache;
 pub(crate) mod items;
+pub(crate) mod permission_cache;
 mod placeholder;
-mod state;
 pub(crate) mod table;
-
-pub use state::InodeState;
 
 use core::fmt;
 
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
-use vlinder_base::sync::{Arc, MutexGuard, RwLock};
+use vlinder_base::sync::{Arc, Mutex, MutexGuard, RwLock};
+use vlinder_data::{FileData, FileNode, InodeId, InodeState};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Timestamp};
 use vlinder_format::{Generation, ObjectId};
 use vlinder_transaction::Handle;
 
+use self::permission_cache::PermissionCache;
 use crate::Result;
-use crate::data::{FileData, FileNode};
-use crate::ids::InodeId;
 use crate::subvolume::Subvolume;
 
 /// An inode in memory. One `Arc` for each [`InodeId`] at a time.
@@ -31,6 +29,8 @@ pub struct Inode {
     pub operation: RwLock<()>,
     /// What its data know of it.
     node: Arc<FileNode>,
+    /// What is remembered for its permissions. It is locked last, also under the state.
+    permissions: Mutex<PermissionCache>,
     /// Somebody asked for it since the cache looked for something to forget.
     used: AtomicBool,
 }
@@ -44,7 +44,15 @@ impl fmt::Debug for Inode {
 impl Inode {
     pub(crate) fn new(subvolume: Arc<Subvolume>, id: InodeId, file_type: FileType, item: InodeItem) -> Self {
         let node = Arc::new(FileNode::new(Arc::clone(subvolume.files()), id, item));
-        Self { id, node, subvolume, file_type, operation: RwLock::new(()), used: AtomicBool::new(false) }
+        Self {
+            id,
+            node,
+            subvolume,
+            file_type,
+            operation: RwLock::new(()),
+            permissions: Mutex::default(),
+            used: AtomicBool::new(false),
+        }
     }
 
     /// Which inode.
@@ -61,6 +69,12 @@ impl Inode {
     /// What changes, locked; see the head of the crate for when it may be held.
     pub fn state(&self) -> MutexGuard<'_, InodeState> {
         self.node.state()
+    }
+
+    /// What is remembered for its permissions, locked. What changes it together with the state locks the
+    /// state first.
+    pub(crate) fn permissions(&self) -> MutexGuard<'_, PermissionCache> {
+        self.permissions.lock()
     }
 
     /// What is in memory of the file's data.
@@ -137,7 +151,7 @@ impl Inode {
     /// # Errors
     /// No space; what reading met.
     pub(crate) fn charge_item(&self, handle: &mut Handle<'_>) -> Result<()> {
-        self.node.charge_item(handle)
+        Ok(self.node.charge_item(handle)?)
     }
 
     /// Gives the inode's item, as `state` has it, to a transaction: the last step of each operation that

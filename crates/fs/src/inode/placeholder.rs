@@ -4,13 +4,13 @@
 //! forgotten when its last user is gone.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::InodeId;
 use vlinder_format::inode::{FileType, InodeItem, Mode};
 use vlinder_format::{ObjectId, RootId};
 
 use super::Inode;
 use super::table::InodeTable;
 use crate::Result;
-use crate::ids::InodeId;
 use crate::subvolume::Subvolume;
 
 impl InodeTable {

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use vlinder_base::sync::{Arc, Mutex};
+use vlinder_data::{FileStore, InodeId};
 use vlinder_format::inode::InodeItem;
 use vlinder_format::{Damage, RootId};
 use vlinder_transaction::EngineError;
 
 use super::Inode;
 use super::cache::InodeCache;
-use crate::data::FileStore;
-use crate::ids::InodeId;
 use crate::options::OpenOptions;
 use crate::put_off::PutOff;
 use crate::subvolume::{Subvolume, place_in_tree};
@@ -131,7 +130,7 @@ impl InodeTable {
             Ok(_) | Err(EngineError::NoSuchTree { .. }) => return Err(Refusal::NotFound.into()),
             Err(error) => return Err(error.into()),
         };
-        let (has_log, drops) = (self.has_log, self.store.attempts().drops());
+        let (has_log, drops) = (self.has_log, self.store.drops());
         let loaded = Arc::new(Subvolume::new(self.store.engine(), tree, has_log, drops.clone()));
         let (subvolume, is_new) = {
             let mut subvolumes = self.subvolumes.lock();
@@ -186,7 +185,7 @@ impl InodeTable {
             return Ok(());
         }
         if !is_last {
-            crate::data::flush::flush_replaced(&self.store, inode.node())?;
+            vlinder_data::flush_replaced(&self.store, inode.node())?;
         }
         if is_last { self.delete_if_unused(inode) } else { Ok(()) }
     }

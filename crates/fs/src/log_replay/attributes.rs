@@ -1,12 +1,12 @@
 //! Attributes: those that were removed, and those that the log holds.
 
+use vlinder_data::{COMPRESSION_NAME, CompressionProperty};
 use vlinder_format::directory::{self, DirectoryEntries};
 use vlinder_format::{ItemType, Key, ObjectId};
 
 use super::ReplayError;
 use super::logged_items::LoggedItems;
 use super::subvolume::ReplayedSubvolume;
-use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
 
 /// Brings the attributes of a log into the subvolume.
 pub(super) struct AttributeReplay<'s, 'r, 'a> {

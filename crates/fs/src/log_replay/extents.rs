@@ -2,6 +2,7 @@
 //! data their checksums.
 
 use vlinder_codec::compress::Compression;
+use vlinder_data::Extent;
 use vlinder_format::file_extent::{CompressionId, ExtentRange, FileExtent, FileExtentFault};
 use vlinder_format::log::LogFault;
 use vlinder_format::{FileOffset, ItemType, Key, ObjectId};
@@ -11,7 +12,6 @@ use vlinder_tree::{Change, Edit};
 use super::ReplayError;
 use super::logged_items::LoggedItems;
 use super::subvolume::ReplayedSubvolume;
-use crate::data::Extent;
 
 /// Brings the runs of files of a log into the subvolume.
 pub(super) struct ExtentReplay<'s, 'r, 'a> {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::Compression;
+use vlinder_data::note_feature;
 use vlinder_forest::OpenTree;
 use vlinder_format::inode::{InodeItem, Timestamp};
 use vlinder_format::log::LogFault;
@@ -13,7 +14,6 @@ use vlinder_transaction::{DataExtent, Engine, Handle};
 use vlinder_tree::{Change, Edit, Position};
 
 use super::ReplayError;
-use crate::data::note_feature;
 
 /// One subvolume, and the transaction that changes it.
 pub(super) struct ReplayedSubvolume<'r, 'a> {

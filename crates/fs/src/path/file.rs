@@ -6,13 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{MappedExtent, OpenCache};
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::FileType;
 
 use super::error::at;
 use super::metadata::Metadata;
 use super::resolve::Resolver;
-use crate::data::{self, MappedExtent, OpenCache};
 use crate::{ContentTimes, Inode, OpenInode, OpenMode, Refusal, Result, SetAttributes, WriteOrigin};
 
 /// Bytes that are taken without a look at whether the image has them.
@@ -186,14 +186,14 @@ impl File {
         }
         let (mut at, mut holes) = (0, 0_u64);
         while at < size {
-            let data = or_end(self.seek_from(at, data::Seek::Data), size)?;
+            let data = or_end(self.seek_from(at, vlinder_data::Seek::Data), size)?;
             holes = holes.saturating_add(data.saturating_sub(at));
             if holes > MOST_HOLE_BYTES {
                 return Err(Refusal::FileTooLarge.into());
             }
             grow(&mut bytes, data)?;
             at = data;
-            let end = or_end(self.seek_from(at, data::Seek::Hole), size)?;
+            let end = or_end(self.seek_from(at, vlinder_data::Seek::Hole), size)?;
             while at < end {
                 let next = end.min(at.saturating_add(SMALL_BYTES));
                 let start = bytes.len();
@@ -262,7 +262,7 @@ impl File {
     ///
     /// # Errors
     /// As [`FileContent::seek`](crate::FileContent::seek).
-    pub fn seek_from(&self, offset: u64, what: data::Seek) -> Result<u64> {
+    pub fn seek_from(&self, offset: u64, what: vlinder_data::Seek) -> Result<u64> {
         self.resolver.filesystem().files().seek(self.inode(), &self.cache, offset, what)
     }
 

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use vlinder_data::{Content, Extent};
 use vlinder_format::directory::{DirectoryEntries, DirectoryEntry};
 use vlinder_format::file_extent::CompressionId;
 use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
@@ -10,7 +11,6 @@ use vlinder_transaction::EngineError;
 use vlinder_tree::{Lost, Position, TreeError};
 
 use super::{ListedRoot, Salvage};
-use crate::data::{Content, Extent};
 use crate::{FileType, FsError, InodeId, Result};
 
 /// Items looked at for one batch, so that none takes long or much memory.

@@ -1,14 +1,13 @@
 //! The read-only flag of subvolumes.
 
+use vlinder_data::{begin, put_dirty_inodes};
 use vlinder_format::inode::Timestamp;
 use vlinder_format::root_item::RootFlags;
 use vlinder_format::uuid_item::UuidKind;
 use vlinder_format::{Generation, RootId, Uuid};
 use vlinder_transaction::{ChangeKind, Reservation};
 
-use crate::data::begin;
 use crate::name_view::Names;
-use crate::participant::put_dirty_inodes;
 use crate::{Caller, InodeId, Refusal, Result};
 
 /// Makes a subvolume read-only, or writable. One that was received becomes writable only by force, and
@@ -41,7 +40,7 @@ pub(crate) fn set_subvolume_read_only(
         return Err(Refusal::NotPermitted.into());
     }
     if read_only {
-        crate::data::flush::flush_subvolume(names.store(), root)?;
+        vlinder_data::flush_subvolume(names.store(), root)?;
         put_dirty_inodes(names.store())?;
     }
     let mut handle = begin(names.store(), Reservation::items(3).of(ChangeKind::Subvolume))?;

@@ -1,6 +1,7 @@
 //! New subvolumes: empty ones and snapshots.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::{InodeId, begin, put_dirty_inodes};
 use vlinder_forest::OpenTree;
 use vlinder_format::directory::{self, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
@@ -14,18 +15,15 @@ use vlinder_tree::{Change, Edit};
 
 use crate::acl::Acl;
 use crate::changes::Changes;
-use crate::data::begin;
 use crate::directory::check_new_name;
 use crate::directory::index::take_index;
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::maintenance::Maintenance;
 use crate::name_view::Names;
 use crate::new_file::{NewFile, inherited_compression, note_names_changed, prepare};
-use crate::participant::{into_engine, put_dirty_inodes};
 use crate::room::with_room;
 use crate::stamp::Stamp;
-use crate::{Access, Caller, Refusal, Result};
+use crate::{Access, Caller, FsError, Refusal, Result};
 
 /// Items that a new subvolume may touch: its own, its names and references, the UUID tree's.
 const ITEMS: u32 = 18;
@@ -168,7 +166,7 @@ pub(crate) fn snapshot(
     if !names.rights().is_owner_or_capable(caller, &owner) {
         return Err(Refusal::NotPermitted.into());
     }
-    crate::data::flush::flush_subvolume(names.store(), source.id())?;
+    vlinder_data::flush_subvolume(names.store(), source.id())?;
     maintenance.flush_for_commit()?;
     let _places = names.places().lock_subvolumes();
     let _operation = directory.operation.write();
@@ -214,7 +212,7 @@ fn promise_snapshot<'a>(
             // As Linux writes it for snapshots.
             let location = Key { offset: u64::MAX, ..tree.item_key() };
             name_subvolume(store.engine(), handle, &parent, &entry_name, index, tree.id(), location)
-                .map_err(into_engine)
+                .map_err(FsError::into_engine)
         }),
     };
     Ok(request.promise(&mut handle)?)

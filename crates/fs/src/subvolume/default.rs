@@ -1,12 +1,12 @@
 //! The default subvolume: a name in the root tree's one directory.
 
+use vlinder_data::begin;
 use vlinder_format::directory::{self, DirectoryEntries, DirectoryEntry, DirectoryEntryType};
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::{Damage, Generation, ItemType, ObjectId, RootId};
 use vlinder_transaction::{ChangeKind, Engine, Reservation};
 use vlinder_tree::{Change, Edit};
 
-use crate::data::begin;
 use crate::inode::table::InodeTable;
 use crate::name_view::Names;
 use crate::{Caller, Capabilities, FsError, Refusal, Result, SubvolumeChoice};

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use vlinder_base::sync::Arc;
+use vlinder_data::begin;
 use vlinder_format::root_ref::RootReference;
 use vlinder_transaction::{ChangeKind, Reservation, SUBVOLUME_DELETION_LEAVES};
 
 use super::default::default_subvolume;
 use super::list::nested_subvolumes;
 use crate::changes::Changes;
-use crate::data::begin;
 use crate::inode::Inode;
 use crate::name_view::Names;
 use crate::new_file::note_names_changed;

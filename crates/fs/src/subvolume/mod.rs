@@ -15,12 +15,11 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use vlinder_base::sync::{Arc, Mutex};
+use vlinder_data::{ChangedRanges, Drops, FileTree};
 use vlinder_forest::OpenTree;
 use vlinder_format::{ItemType, Key, ObjectId, Place, RootId};
 use vlinder_transaction::Engine;
 
-use crate::data::FileTree;
-use crate::drops::Drops;
 use crate::fsync_log::Journal;
 use crate::{Refusal, Result};
 
@@ -28,6 +27,8 @@ use crate::{Refusal, Result};
 pub struct Subvolume {
     /// What its files share.
     files: Arc<FileTree>,
+    /// What changed since the last commit, for fsyncs; none where these commit instead.
+    journal: Option<Arc<Journal>>,
     /// The number that the next inode gets: one more than the highest so far, so that none is used twice
     /// while mounted.
     next_inode: Mutex<Option<u64>>,
@@ -43,8 +44,11 @@ impl fmt::Debug for Subvolume {
 
 impl Subvolume {
     pub(crate) fn new(engine: &Arc<Engine>, tree: Arc<OpenTree>, has_log: bool, drops: Drops) -> Self {
+        let journal: Option<Arc<Journal>> = has_log.then(Arc::default);
+        let changed = journal.clone().map(|journal| -> Arc<dyn ChangedRanges> { journal });
         Self {
-            files: Arc::new(FileTree::new(engine, tree, has_log, drops)),
+            files: Arc::new(FileTree::new(engine, tree, changed, drops)),
+            journal,
             next_inode: Mutex::new(None),
             absent: Mutex::default(),
         }
@@ -68,7 +72,7 @@ impl Subvolume {
     }
 
     pub(crate) fn journal(&self) -> Option<&Arc<Journal>> {
-        self.files.journal()
+        self.journal.as_ref()
     }
 
     /// Counts what its files drop.

@@ -9,13 +9,13 @@ use std::collections::HashMap;
 
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
+use vlinder_data::InodeId;
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
 use vlinder_transaction::Engine;
 use vlinder_tree::{Position, Readahead};
 
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::{FsError, Result};
 

@@ -1,11 +1,11 @@
 //! The view of a file system by subvolumes.
 
 use vlinder_base::sync::Arc;
+use vlinder_data::InodeId;
 use vlinder_format::RootId;
 
 use super::list::SubvolumeInformation;
 use super::{change, create, default, delete, list};
-use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::maintenance::Maintenance;
 use crate::name_view::Names;
