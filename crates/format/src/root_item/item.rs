@@ -107,6 +107,12 @@ impl RootItem {
         self.current_extension().map_or(Uuid::NIL, |extension| extension.received_uuid)
     }
 
+    /// The transaction that last changed an inode of the subvolume (`ctransid`).
+    #[must_use]
+    pub fn change_transaction(&self) -> Generation {
+        self.current_extension().map_or(Generation(0), |extension| extension.change_transaction)
+    }
+
     /// Whether the subvolume cannot be written.
     #[must_use]
     pub const fn is_read_only(&self) -> bool {

@@ -20,6 +20,18 @@ pub enum SendError {
         /// Its number.
         inode: ObjectId,
     },
+    /// A symbolic link without its target.
+    #[error("the target of the symbolic link with inode {inode} is missing; check the file system")]
+    MissingContent {
+        /// Its number.
+        inode: ObjectId,
+    },
+    /// An inode of no type that a command could make.
+    #[error("inode {inode} is neither file, directory, link, device, pipe nor socket; check the file system")]
+    UnknownType {
+        /// Its number.
+        inode: ObjectId,
+    },
     /// An inode has no name, or a directory has several.
     #[error("inode {inode} has {names} names, and its kind needs another number; check the file system")]
     WrongNames {

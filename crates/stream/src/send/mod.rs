@@ -4,11 +4,13 @@
 //! the changes that turn the old ones into the new ones).
 
 mod error;
+mod inode_turn;
 mod name_change;
 mod namespace;
 mod paths;
 mod receiver_names;
 mod removals;
+mod sender;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -17,5 +19,6 @@ mod tree_names;
 pub use error::SendError;
 pub use name_change::NameChange;
 pub use namespace::Namespace;
+pub use sender::{SentSubvolume, send};
 pub use state::{Identity, InodeFacts, Link, Names};
 pub use tree_names::TreeNames;

@@ -3,17 +3,22 @@
 use std::collections::HashMap;
 
 use vlinder_base::sync::{Arc, Mutex};
+use vlinder_codec::compress::{Compression, decompress};
 use vlinder_forest::ForestError;
 use vlinder_format::directory;
+use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
 use vlinder_format::inode::InodeItem;
 use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
-use vlinder_format::{Damage, Fault, ItemType, Key, ObjectId, Place};
+use vlinder_format::{Damage, Fault, FileOffset, ItemType, Key, ObjectId, Place};
 use vlinder_tree::{Readahead, Root, Trees};
 
 use super::{Identity, InodeFacts, Link, Names, SendError};
 
 /// Inodes that are remembered; all of them are forgotten when there are more.
 const MAX_REMEMBERED: usize = 1 << 14;
+
+/// No sector is larger, and no inline extent is larger than a sector.
+const MAX_INLINE_BYTES: usize = 64 << 10;
 
 /// The names in a tree that stands still: a read-only snapshot in a leased state.
 pub struct TreeNames<'a> {
@@ -41,6 +46,46 @@ impl<'a> TreeNames<'a> {
         let place = position.place(self.root.id());
         let item = InodeItem::decode(position.data()).map_err(|fault| damage(fault, place))?;
         Ok(Some(item).filter(|item| item.link_count > 0))
+    }
+
+    /// The items of an inode's extended attributes.
+    ///
+    /// # Errors
+    /// What reading met.
+    pub fn attributes(&self, number: ObjectId) -> Result<Vec<(Key, Vec<u8>)>, SendError> {
+        let first = Key::new(number, ItemType::XATTR_ITEM, 0);
+        let mut cursor = self.trees.cursor(&self.root, &first, Readahead::None).map_err(ForestError::from)?;
+        let mut items = Vec::new();
+        while let Some((key, data)) = cursor.item() {
+            if (key.objectid, key.item_type) != (number, ItemType::XATTR_ITEM) {
+                break;
+            }
+            items.push((key, data.to_vec()));
+            cursor.advance().map_err(ForestError::from)?;
+        }
+        Ok(items)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// What reading met; a link whose target is not in its item, or shorter than its size says.
+    pub fn symlink_target(&self, number: ObjectId, item: &InodeItem) -> Result<Vec<u8>, SendError> {
+        let key = FileExtent::key(number, FileOffset(0));
+        let found = self.trees.get(&self.root, &key).map_err(ForestError::from)?;
+        let found = found.ok_or(SendError::MissingContent { inode: number })?;
+        let place = found.place(self.root.id());
+        let extent = FileExtent::decode(found.data()).map_err(|fault| damage(fault, place))?;
+        let mut target = inline_bytes(&extent).ok_or(SendError::MissingContent { inode: number })?;
+        let size = usize::try_from(item.size_bytes).unwrap_or(usize::MAX);
+        if size > target.len() {
+            return Err(SendError::MissingContent { inode: number });
+        }
+        target.truncate(size);
+        // Some btrfs-convert put a NUL behind the target; Linux reads up to it.
+        let end = target.iter().position(|byte| *byte == 0).unwrap_or(size);
+        target.truncate(end);
+        Ok(target)
     }
 
     fn identity(&self, number: ObjectId) -> Result<Identity, SendError> {
@@ -121,6 +166,24 @@ pub(super) fn facts(number: ObjectId, item: &InodeItem) -> InodeFacts {
     }
 }
 
-fn damage(fault: impl Into<Fault>, place: Place) -> SendError {
+/// The bytes of an inline extent, decompressed; none for any other, and where they can't be decompressed.
+fn inline_bytes(extent: &FileExtent<'_>) -> Option<Vec<u8>> {
+    let FileExtentContent::Inline(stored) = extent.content else { return None };
+    if extent.compression == CompressionId::NONE {
+        return Some(stored.to_vec());
+    }
+    let compression = Compression::from_disk(extent.compression.0)?;
+    let length = usize::try_from(extent.ram_bytes).unwrap_or(usize::MAX).min(MAX_INLINE_BYTES);
+    let mut bytes = vec![0; length];
+    decompress(compression, stored, &mut bytes, MAX_INLINE_BYTES).ok()?;
+    Some(bytes)
+}
+
+/// What is wrong with an item whose block is not known any more.
+pub(super) fn item_fault(fault: impl Into<Fault>, key: Key) -> SendError {
+    damage(fault, Place { key: Some(key), ..Place::default() })
+}
+
+pub(super) fn damage(fault: impl Into<Fault>, place: Place) -> SendError {
     SendError::Forest(ForestError::Damage(Damage::new(fault, place)))
 }

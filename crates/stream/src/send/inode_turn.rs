@@ -1,0 +1,112 @@
+//! What is sent of one inode beside its names and its content.
+
+use std::io::Write;
+
+use vlinder_forest::Difference;
+use vlinder_format::directory::DirectoryEntries;
+use vlinder_format::inode::{FileType, InodeItem};
+use vlinder_format::{Key, ObjectId};
+
+use super::SendError;
+use super::tree_names::item_fault;
+use crate::wire::{Command, StreamWriter, Times};
+
+/// Set by root alone, and dropped by whatever changes owner or content: it comes after both.
+const CAPABILITIES: &[u8] = b"security.capability";
+
+/// An inode of the new state while its items come, in the order of their keys.
+pub(super) struct InodeTurn {
+    pub number: ObjectId,
+    /// Where the receiver has it.
+    pub path: Vec<u8>,
+    /// Another inode had its number, and none of what that had is left.
+    pub is_replaced: bool,
+    /// The same inode in the old state.
+    old: Option<InodeItem>,
+    new: InodeItem,
+    capabilities: Option<Vec<u8>>,
+}
+
+impl InodeTurn {
+    pub fn new(
+        number: ObjectId,
+        old: Option<InodeItem>,
+        new: InodeItem,
+        path: Vec<u8>,
+        is_replaced: bool,
+    ) -> Self {
+        Self { number, path, is_replaced, old, new, capabilities: None }
+    }
+
+    /// Takes an item of extended attributes that is not the same in both states. One item holds all whose names
+    /// have one hash.
+    pub fn note_attributes<W: Write>(
+        &mut self,
+        key: Key,
+        difference: Difference<'_>,
+        output: &mut StreamWriter<W>,
+    ) -> Result<(), SendError> {
+        let (before, after) = match difference {
+            Difference::Removed(old) => (entries(key, old)?, Vec::new()),
+            Difference::Added(new) => (Vec::new(), entries(key, new)?),
+            Difference::Changed { old, new } => (entries(key, old)?, entries(key, new)?),
+        };
+        for (name, _) in before.iter().filter(|(name, _)| after.iter().all(|(kept, _)| kept != name)) {
+            output.put(&Command::RemoveXattr { path: &self.path, name })?;
+        }
+        for attribute in after.into_iter().filter(|attribute| !before.contains(attribute)) {
+            let (name, value) = attribute;
+            if name == CAPABILITIES {
+                self.capabilities = Some(value.to_vec());
+            } else {
+                output.put(&Command::SetXattr { path: &self.path, name, value })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what has to come last.
+    pub fn finish<W: Write>(self, output: &mut StreamWriter<W>) -> Result<(), SendError> {
+        let (path, old, new) = (&self.path[..], self.old.as_ref(), &self.new);
+        let file_type = new.mode.file_type();
+        let (uid, gid) = (u64::from(new.user.0), u64::from(new.group.0));
+        let has_owner = old.is_some_and(|old| (old.user, old.group) == (new.user, new.group));
+        if !has_owner {
+            output.put(&Command::SetOwner { path, uid, gid })?;
+        }
+        // A change of the owner takes set-id bits away.
+        let has_mode = has_owner && old.is_some_and(|old| old.mode == new.mode);
+        if !has_mode && file_type != Some(FileType::SymbolicLink) {
+            let mode = u64::from(new.mode.permissions());
+            output.put(&Command::SetMode { path, mode })?;
+        }
+        if let Some(value) = &self.capabilities {
+            output.put(&Command::SetXattr { path, name: CAPABILITIES, value })?;
+        }
+        // Those of directories come when nothing changes in them any more.
+        if file_type != Some(FileType::Directory) {
+            output.put(&Command::SetTimes { path, times: times_of(new) })?;
+        }
+        Ok(())
+    }
+}
+
+/// The times of an inode as commands have them.
+pub(super) fn times_of(item: &InodeItem) -> Times {
+    Times {
+        access: item.access_time,
+        modification: item.modification_time,
+        change: item.change_time,
+        birth: Some(item.birth_time),
+    }
+}
+
+/// Names and values.
+fn entries(key: Key, item: &[u8]) -> Result<Vec<(&[u8], &[u8])>, SendError> {
+    let mut found = Vec::new();
+    for entry in DirectoryEntries::new(item) {
+        let entry = entry.map_err(|fault| item_fault(fault, key))?;
+        found.push((entry.name, entry.data));
+    }
+    Ok(found)
+}

@@ -1,0 +1,213 @@
+//! One snapshot, or what differs between two, as commands.
+
+use std::io::Write;
+
+use vlinder_base::sync::Arc;
+use vlinder_forest::{Difference, ForestError, compare};
+use vlinder_format::inode::{DeviceNumber, FileType};
+use vlinder_format::{Generation, ItemType, Key, ObjectId, Uuid};
+use vlinder_tree::{Readahead, Root, Trees};
+
+use super::inode_turn::{InodeTurn, times_of};
+use super::tree_names::{TreeNames, facts};
+use super::{Identity, NameChange, Namespace, SendError};
+use crate::wire::{Command, Node, Snapshot, StreamWriter};
+
+/// Leaves that a walk over a whole tree reads ahead.
+const LEAVES_AHEAD: usize = 64;
+
+/// A subvolume that is sent, or its parent: a tree that stands still.
+pub struct SentSubvolume<'a> {
+    /// Where its blocks are read.
+    pub trees: &'a Trees,
+    /// The tree.
+    pub root: Arc<Root>,
+    /// The UUID that the receiver knows it by: the one it was received with, else its own.
+    pub uuid: Uuid,
+    /// The transaction of its last change.
+    pub transid: Generation,
+}
+
+/// Sends one subvolume.
+///
+/// # Errors
+/// What reading or writing met.
+pub fn send<W: Write>(
+    name: &[u8],
+    subvolume: &SentSubvolume<'_>,
+    parent: Option<&SentSubvolume<'_>>,
+    output: &mut StreamWriter<W>,
+) -> Result<(), SendError> {
+    let (path, uuid, transid) = (name, subvolume.uuid, subvolume.transid);
+    output.put(&match parent {
+        None => Command::Subvolume { path, uuid, transid },
+        Some(parent) => Command::Snapshot(Snapshot {
+            path,
+            uuid,
+            transid,
+            parent_uuid: parent.uuid,
+            parent_transid: parent.transid,
+        }),
+    })?;
+    let new = TreeNames::new(subvolume.trees, Arc::clone(&subvolume.root));
+    let old = parent.map(|parent| TreeNames::new(parent.trees, Arc::clone(&parent.root)));
+    let mut sender = Sender {
+        namespace: Namespace::new(old.as_ref(), &new),
+        old: old.as_ref(),
+        new: &new,
+        output,
+        number: ObjectId(0),
+        turn: None,
+    };
+    match parent {
+        None => sender.walk(subvolume)?,
+        Some(parent) => {
+            compare((parent.trees, &parent.root), (subvolume.trees, &subvolume.root), |key, difference| {
+                sender.note(key, difference)
+            })?
+        }
+    }
+    sender.finish()
+}
+
+/// Turns items, in the order of their keys, into commands.
+struct Sender<'a, W> {
+    old: Option<&'a TreeNames<'a>>,
+    new: &'a TreeNames<'a>,
+    namespace: Namespace<'a, TreeNames<'a>>,
+    output: &'a mut StreamWriter<W>,
+    /// The number whose items come.
+    number: ObjectId,
+    /// The inode of the new state that has it.
+    turn: Option<InodeTurn>,
+}
+
+impl<W: Write> Sender<'_, W> {
+    /// Sends all that a tree has.
+    fn walk(&mut self, subvolume: &SentSubvolume<'_>) -> Result<(), SendError> {
+        let first = Key::new(ObjectId::FIRST_FREE, ItemType::INODE_ITEM, 0);
+        let readahead = Readahead::Forward(LEAVES_AHEAD);
+        let mut cursor =
+            subvolume.trees.cursor(&subvolume.root, &first, readahead).map_err(ForestError::from)?;
+        while let Some((key, data)) = cursor.item() {
+            self.note(key, Difference::Added(data))?;
+            cursor.advance().map_err(ForestError::from)?;
+        }
+        Ok(())
+    }
+
+    /// Takes an item that is not the same in both trees.
+    fn note(&mut self, key: Key, difference: Difference<'_>) -> Result<(), SendError> {
+        if key.objectid < ObjectId::FIRST_FREE || key.objectid > ObjectId::LAST_FREE {
+            return Ok(());
+        }
+        if self.number != key.objectid {
+            self.end_turn()?;
+            self.begin_turn(key.objectid)?;
+        }
+        let Some(turn) = &mut self.turn else { return Ok(()) };
+        match (turn.is_replaced, key.item_type) {
+            // What has the number now has nothing of what had it: its items were all sent when it began.
+            (true, _) => Ok(()),
+            (false, ItemType::XATTR_ITEM) => turn.note_attributes(key, difference, self.output),
+            (false, _) => Ok(()),
+        }
+    }
+
+    fn begin_turn(&mut self, number: ObjectId) -> Result<(), SendError> {
+        self.number = number;
+        let old = self.old.map(|old| old.item(number)).transpose()?.flatten();
+        let new = self.new.item(number)?;
+        self.namespace.turn(number)?;
+        self.put_name_changes()?;
+        let is_replaced = number != Identity::ROOT.number
+            && old.zip(new).is_some_and(|(old, new)| old.generation != new.generation);
+        let Some(item) = new else { return Ok(()) };
+        let facts = facts(number, &item);
+        let path = if facts.is_directory {
+            self.namespace.touch(facts.identity);
+            self.namespace.path_of_directory(facts.identity)?
+        } else {
+            self.namespace.path_of_file(facts.identity)?
+        };
+        let before = old.filter(|_| !is_replaced);
+        let mut turn = InodeTurn::new(number, before, item, path, is_replaced);
+        if is_replaced {
+            self.send_all_attributes(&mut turn)?;
+        }
+        self.turn = Some(turn);
+        Ok(())
+    }
+
+    /// The extended attributes of an inode whose number another one had: some may be equal in both.
+    fn send_all_attributes(&mut self, turn: &mut InodeTurn) -> Result<(), SendError> {
+        for (key, data) in self.new.attributes(turn.number)? {
+            turn.note_attributes(key, Difference::Added(&data), self.output)?;
+        }
+        Ok(())
+    }
+
+    fn end_turn(&mut self) -> Result<(), SendError> {
+        match self.turn.take() {
+            Some(turn) => turn.finish(self.output),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(mut self) -> Result<(), SendError> {
+        self.end_turn()?;
+        self.namespace.finish()?;
+        self.put_name_changes()?;
+        let directories = self.namespace.touched_directories()?;
+        // The root is the lowest, and comes last: everything that waited for its place changed it.
+        for directory in directories.into_iter().rev() {
+            let path = self.namespace.path_of_directory(directory)?;
+            let number = directory.number;
+            let item = self.new.item(number)?.ok_or(SendError::MissingInode { inode: number })?;
+            self.output.put(&Command::SetTimes { path: &path, times: times_of(&item) })?;
+        }
+        Ok(())
+    }
+
+    fn put_name_changes(&mut self) -> Result<(), SendError> {
+        for change in self.namespace.take_changes() {
+            match &change {
+                NameChange::Create { path, inode } => self.create(path, *inode)?,
+                NameChange::Rename { from, to } => self.output.put(&Command::Rename { path: from, to })?,
+                NameChange::Link { path, existing } => self.output.put(&Command::Link { path, existing })?,
+                NameChange::Unlink { path } => self.output.put(&Command::Unlink { path })?,
+                NameChange::RemoveDirectory { path } => {
+                    self.output.put(&Command::RemoveDirectory { path })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, path: &[u8], identity: Identity) -> Result<(), SendError> {
+        let number = identity.number;
+        let item = self.new.item(number)?.ok_or(SendError::MissingInode { inode: number })?;
+        let inode = Some(number.0);
+        let node = Node { path, inode, mode: u64::from(item.mode.0), device: packed(item.device_number) };
+        let file_type = item.mode.file_type().ok_or(SendError::UnknownType { inode: number })?;
+        let target;
+        let command = match file_type {
+            FileType::Regular => Command::MakeFile { path, inode },
+            FileType::Directory => Command::MakeDirectory { path, inode },
+            FileType::CharacterDevice | FileType::BlockDevice => Command::MakeNode(node),
+            FileType::Fifo => Command::MakeFifo(node),
+            FileType::Socket => Command::MakeSocket(node),
+            FileType::SymbolicLink => {
+                target = self.new.symlink_target(number, &item)?;
+                Command::Symlink { path, inode, target: &target }
+            }
+        };
+        Ok(self.output.put(&command)?)
+    }
+}
+
+/// A device number as Linux's `new_encode_dev` packs it.
+fn packed(device: DeviceNumber) -> u64 {
+    let (major, minor) = (device.major(), device.minor());
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}

@@ -1,0 +1,128 @@
+//! Linux makes two snapshots, this crate sends both, Linux receives them elsewhere: the walks are equal.
+
+use std::path::Path;
+use std::process::Command;
+
+use vlinder_base::sync::Arc;
+use vlinder_fs::{Filesystem, OpenOptions, RootId};
+use vlinder_stream::send::{SentSubvolume, send};
+use vlinder_stream::wire::{Protocol, StreamWriter};
+use vlinder_testkit::kernel::KernelMount;
+use vlinder_testkit::{Scratch, require};
+
+/// Names, what is done first, what is done then. They run in a subvolume, in bash.
+const SCENARIOS: &[(&str, &str, &str)] = &[
+    ("moved into a younger one", "mkdir -p p/q r p/q/s; mv r p/q/s", "mv p/q/s p/q/t; mv p/q/t/r p/q/t/u"),
+    (
+        "a directory that goes waits for what is in it",
+        "mkdir -p p/q m n; mkdir p/q/c; mv m n p/q/c; touch p/q/c/f; mkdir p/q/c/x p/q/g",
+        "mv p/q/c/x p/q/g; mv p/q/c/m p/q/g/mm; mv p/q/c/n p; rm p/q/c/f; rmdir p/q/c",
+    ),
+    ("parent and child change places", "mkdir -p a/b/c; touch a/b/f", "mv a/b x; mv a x/b; mv x a"),
+    ("files rotate", "touch e.1 e.2 e.3 e", "rm e.3; mv e.2 e.3; mv e.1 e.2; mv e e.1; touch e"),
+    (
+        "a new directory has the name of the old",
+        "mkdir -p d/e; touch d/f",
+        "mv d e; mkdir d; mv e/f d; ln d/f e/g",
+    ),
+    (
+        "links",
+        "mkdir a b; touch a/f; for i in $(seq 300); do ln a/f a/f.$i; ln a/f b/f.$i; done",
+        "rm -r a; mv b/f.7 c; ln c b/f.8.8",
+    ),
+    (
+        "every type",
+        "touch f; mkdir d; ln -s x l; mkfifo p; mknod c c 4 300; mknod b b 259 70000",
+        "rm l; ln -s $(printf 'x%.0s' {1..3000}) l; mv c d; mknod c c 1 3; mv b b2",
+    ),
+    (
+        "attributes",
+        "touch f; mkdir d; setfattr -n user.gone -v 1 f; setfattr -n user.kept -v 2 f; setfattr -n user.empty f; \
+         setfacl -d -m u:5:rwx d; chown 7:8 f; chmod 6755 f; setcap cap_net_raw+ep f; chmod 7777 d",
+        "setfattr -x user.gone f; setfattr -n user.new -v '' f; setfacl -k d; chown 9 f; chmod 4711 f; \
+         setcap cap_chown+ep f; touch -d '1960-01-01 00:00:00.123456789' f; touch -d 2106-02-07 d",
+    ),
+    (
+        "long names",
+        "l=$(printf 'n%.0s' {1..255}); mkdir -p $l/$l/$l; touch $l/$l/$l/$l",
+        "l=$(printf 'n%.0s' {1..255}) m=$(printf 'm%.0s' {1..255}); mv $l/$l/$l/$l $m; mv $l ${m:1}d; ln $m ${m:2}l",
+    ),
+    (
+        "times of the root",
+        "mkdir h; touch -d '2003-03-03 03:03:03.5' .",
+        "touch h/w; touch -d '2004-04-04 04:04:04.25' .",
+    ),
+];
+
+/// Sizes of directories and what nested subvolumes leave do not travel.
+const WALK: &str = "find . -inum 2 -prune -o -type d -printf '%P|%y|%#m|%U|%G|%T@\\n' \
+    -o -printf '%P|%y|%#m|%n|%U|%G|%s|%l|%T@\\n' | LC_ALL=C sort; \
+    getfattr -hRd -m - . 2>/dev/null | LC_ALL=C sort; \
+    find . \\( -type c -o -type b \\) -exec stat -c '%n %t %T' {} \\; | LC_ALL=C sort";
+
+fn bash(directory: &Path, script: &str) -> String {
+    let output = Command::new("bash").args(["-euc", script]).current_dir(directory).output().unwrap();
+    assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Sends a subvolume of an image to a file.
+fn send_to(image: &Path, parent: Option<&[u8]>, name: &[u8], file: &Path) {
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let filesystem = Filesystem::open(&[image], options).unwrap();
+    let forest = filesystem.engine().forest();
+    let sent = |name: &[u8]| {
+        let id: RootId = filesystem.subvolumes().at(name).unwrap();
+        let tree = forest.tree(id).unwrap();
+        let item = tree.item();
+        let (trees, root) = (forest.trees(), Arc::clone(tree.root()));
+        SentSubvolume { trees, root, uuid: item.uuid(), transid: item.change_transaction() }
+    };
+    let parent = parent.map(sent);
+    let mut output = StreamWriter::new(std::fs::File::create(file).unwrap(), Protocol::V1);
+    output.begin().unwrap();
+    send(name, &sent(name), parent.as_ref(), &mut output).unwrap();
+    output.put(&vlinder_stream::wire::Command::End).unwrap();
+    output.flush().unwrap();
+}
+
+#[test]
+fn names_and_attributes_travel_full_and_incremental() {
+    require!(
+        KernelBtrfs,
+        Tool("btrfs"),
+        Tool("mkfs.btrfs"),
+        Tool("setfattr"),
+        Tool("setfacl"),
+        Tool("setcap")
+    );
+    let scratch = Scratch::in_memory("stream-kernel-receives");
+    for (name, first, then) in SCENARIOS {
+        let (source, target) = (scratch.join("source"), scratch.join("target"));
+        for image in [&source, &target] {
+            let _ = std::fs::remove_file(image);
+            std::fs::File::create(image).unwrap().set_len(256 << 20).unwrap();
+            bash(scratch.path(), &format!("mkfs.btrfs -q {}", image.display()));
+        }
+        let mount = KernelMount::new(&source, "").unwrap();
+        bash(mount.path(), "btrfs subvolume create v >/dev/null");
+        bash(&mount.path().join("v"), first);
+        bash(mount.path(), "btrfs subvolume snapshot -r v s1 >/dev/null");
+        bash(&mount.path().join("v"), then);
+        bash(mount.path(), "btrfs subvolume snapshot -r v s2 >/dev/null");
+        let expected = ["s1", "s2"].map(|snapshot| bash(&mount.path().join(snapshot), WALK));
+        mount.unmount().unwrap();
+        let (full, changes) = (scratch.join("full"), scratch.join("changes"));
+        send_to(&source, None, b"s1", &full);
+        send_to(&source, Some(b"s1"), b"s2", &changes);
+        let mount = KernelMount::new(&target, "").unwrap();
+        for stream in [&full, &changes] {
+            bash(mount.path(), &format!("btrfs receive -q -f {} .", stream.display()));
+        }
+        for (snapshot, expected) in ["s1", "s2"].into_iter().zip(expected) {
+            let walk = bash(&mount.path().join(snapshot), WALK);
+            assert_eq!(walk, expected, "{name}, {snapshot}");
+        }
+        mount.unmount().unwrap();
+    }
+}

@@ -1,0 +1,3 @@
+//! Streams of this crate, judged by Linux.
+
+mod kernel_receives;
