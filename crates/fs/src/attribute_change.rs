@@ -9,7 +9,6 @@ use vlinder_transaction::{ChangeKind, Reservation};
 
 use crate::changes::Changes;
 use crate::inode::Inode;
-use crate::inode::permission_cache::PermissionCache;
 use crate::room::with_room;
 use crate::stamp::Stamp;
 use crate::{Refusal, Result};
@@ -51,7 +50,7 @@ pub(crate) fn change_attribute(
         Ok(handle)
     })?;
     let mut state = inode.state();
-    *inode.permissions() = PermissionCache::default();
+    inode.permissions().forget();
     adapt(&mut state);
     state.note_change(Stamp::of(&handle).time);
     inode.put(&mut handle, &mut state);

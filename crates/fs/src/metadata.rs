@@ -384,7 +384,7 @@ impl InodeAttributes<'_> {
         let mut state = inode.state();
         (state.item.user, state.item.group, state.item.mode) = (item.user, item.group, item.mode);
         if let Some(acl) = acl {
-            inode.permissions().access_acl = Some(Some(Arc::new(acl)));
+            inode.permissions().change_access_acl(Arc::new(acl));
         }
         set_times(&mut state, changes, recently(self.engine()), || Stamp::of(handle).time);
         if let Some(birth_time) = changes.birth_time {

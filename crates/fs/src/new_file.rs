@@ -186,11 +186,8 @@ pub(crate) fn remember(inodes: &InodeTable, directory: &Inode, prepared: Prepare
         let mut state = inode.state();
         state.next_index = Some(DirectoryIndex::FIRST);
         state.compression = Some(prepared.compression);
-        *inode.permissions() = PermissionCache {
-            access_acl: Some(prepared.access_acl.map(Arc::new)),
-            default_acl: Some(prepared.default_acl),
-            no_capability: true,
-        };
+        let access_acl = prepared.access_acl.map(Arc::new);
+        *inode.permissions() = PermissionCache::of_new_inode(access_acl, prepared.default_acl);
     }
     inodes.insert_new(inode)
 }

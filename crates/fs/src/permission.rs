@@ -97,21 +97,29 @@ impl Rights {
 
     /// The list that governs access.
     pub(crate) fn access_acl(&self, inode: &Inode) -> Result<Option<Arc<Acl>>> {
-        if let Some(known) = &inode.permissions().access_acl {
-            return Ok(known.clone());
+        let (known, look) = {
+            let cache = inode.permissions();
+            (cache.access_acl(), cache.look())
+        };
+        if let Some(known) = known {
+            return Ok(known);
         }
         let read = self.read_acl(inode, ACCESS_NAME)?;
-        inode.permissions().access_acl.get_or_insert_with(|| read.clone());
+        inode.permissions().remember_access_acl(look, read.clone());
         Ok(read)
     }
 
     /// The list that new files begin with.
     pub(crate) fn default_acl(&self, directory: &Inode) -> Result<Option<Arc<Acl>>> {
-        if let Some(known) = &directory.permissions().default_acl {
-            return Ok(known.clone());
+        let (known, look) = {
+            let cache = directory.permissions();
+            (cache.default_acl(), cache.look())
+        };
+        if let Some(known) = known {
+            return Ok(known);
         }
         let read = self.read_acl(directory, DEFAULT_NAME)?;
-        directory.permissions().default_acl.get_or_insert_with(|| read.clone());
+        directory.permissions().remember_default_acl(look, read.clone());
         Ok(read)
     }
 
@@ -255,11 +263,17 @@ impl Rights {
 
     /// Whether a file has capabilities; that it has none is remembered, for this is asked at each write.
     fn has_capability_attribute(&self, inode: &Inode) -> Result<bool> {
-        if inode.permissions().no_capability {
+        let (has_none, look) = {
+            let cache = inode.permissions();
+            (cache.has_no_capability(), cache.look())
+        };
+        if has_none {
             return Ok(false);
         }
         let found = attribute_items::of_inode(self.store.engine(), inode, CAPABILITY_NAME)?.is_some();
-        inode.permissions().no_capability = !found;
+        if !found {
+            inode.permissions().remember_no_capability(look);
+        }
         Ok(found)
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn kill_privileges(
     let value = None;
     change_attribute(store, inode, CAPABILITY_NAME, value, AttributeMode::Either, |state| {
         state.item.mode = state.item.mode.with_permissions(kept);
-        inode.permissions().no_capability = true;
+        inode.permissions().drop_capability();
     })?;
     Ok(kept != permissions)
 }

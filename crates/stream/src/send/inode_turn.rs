@@ -38,8 +38,8 @@ impl InodeTurn {
         Self { number, path, is_replaced, old, new, capabilities: None }
     }
 
-    /// Takes an item of extended attributes that is not the same in both states. One item holds all whose names
-    /// have one hash.
+    /// Takes an item of extended attributes that is not the same in both states. One item holds all whose
+    /// names have one hash.
     pub fn note_attributes<W: Write>(
         &mut self,
         key: Key,

@@ -39,8 +39,8 @@ impl<'s, S: Names> Namespace<'s, S> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Directories whose times the changes of names moved, and which the new state has: they get their own back
-    /// when nothing changes any more.
+    /// Directories whose times the changes of names moved, and which the new state has: they get their own
+    /// back when nothing changes any more.
     ///
     /// # Errors
     /// What reading met.
