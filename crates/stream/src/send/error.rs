@@ -1,7 +1,9 @@
 //! What ends a send.
 
-use vlinder_forest::ForestError;
-use vlinder_format::ObjectId;
+use vlinder_codec::compress::CodecError;
+use vlinder_forest::{ForestError, MissingChecksum};
+use vlinder_format::{Logical, ObjectId};
+use vlinder_volume::VolumeError;
 
 use crate::wire::WireError;
 
@@ -19,6 +21,29 @@ pub enum SendError {
     MissingInode {
         /// Its number.
         inode: ObjectId,
+    },
+    /// No copy of a file's bytes is good.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// A sector has no checksum, and its file says that it has.
+    #[error("the data at {} have no checksum; check the file system", .0.logical)]
+    MissingChecksum(MissingChecksum),
+    /// Bytes can't be decompressed.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// An extent is compressed in a way that this program does not know.
+    #[error("compression {number} is unknown; a newer version may know it")]
+    UnknownCompression {
+        /// Its number.
+        number: u8,
+    },
+    /// A compressed extent that claims more bytes than one may have.
+    #[error("the compressed extent at {start} claims {bytes} bytes; check the file system")]
+    CompressedTooLong {
+        /// Where it begins.
+        start: Logical,
+        /// Bytes on disk.
+        bytes: u64,
     },
     /// A symbolic link without its target.
     #[error("the target of the symbolic link with inode {inode} is missing; check the file system")]

@@ -8,6 +8,7 @@ use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::{Key, ObjectId};
 
 use super::SendError;
+use super::content::ContentTurn;
 use super::tree_names::item_fault;
 use crate::wire::{Command, StreamWriter, Times};
 
@@ -25,6 +26,8 @@ pub(super) struct InodeTurn {
     old: Option<InodeItem>,
     new: InodeItem,
     capabilities: Option<Vec<u8>>,
+    /// What a regular file holds.
+    pub content: Option<ContentTurn>,
 }
 
 impl InodeTurn {
@@ -35,7 +38,9 @@ impl InodeTurn {
         path: Vec<u8>,
         is_replaced: bool,
     ) -> Self {
-        Self { number, path, is_replaced, old, new, capabilities: None }
+        let is_file = new.mode.file_type() == Some(FileType::Regular);
+        let content = is_file.then(|| ContentTurn::new(number, old.as_ref(), &new));
+        Self { number, path, is_replaced, old, new, capabilities: None, content }
     }
 
     /// Takes an item of extended attributes that is not the same in both states. One item holds all whose
@@ -101,8 +106,11 @@ pub(super) fn times_of(item: &InodeItem) -> Times {
     }
 }
 
-/// Names and values.
-fn entries(key: Key, item: &[u8]) -> Result<Vec<(&[u8], &[u8])>, SendError> {
+/// Name and value of an extended attribute.
+type Attribute<'a> = (&'a [u8], &'a [u8]);
+
+/// The attributes in an item.
+fn entries(key: Key, item: &[u8]) -> Result<Vec<Attribute<'_>>, SendError> {
     let mut found = Vec::new();
     for entry in DirectoryEntries::new(item) {
         let entry = entry.map_err(|fault| item_fault(fault, key))?;

@@ -3,6 +3,7 @@
 //! Reading path: [`Names`] (what is asked of a state), [`Namespace`] (the names that the receiver has, and
 //! the changes that turn the old ones into the new ones).
 
+mod content;
 mod error;
 mod inode_turn;
 mod name_change;
@@ -16,6 +17,7 @@ mod state;
 mod tests;
 mod tree_names;
 
+pub use content::ContentSource;
 pub use error::SendError;
 pub use name_change::NameChange;
 pub use namespace::Namespace;

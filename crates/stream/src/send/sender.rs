@@ -3,14 +3,15 @@
 use std::io::Write;
 
 use vlinder_base::sync::Arc;
+use vlinder_data::Extent;
 use vlinder_forest::{Difference, ForestError, compare};
 use vlinder_format::inode::{DeviceNumber, FileType};
 use vlinder_format::{Generation, ItemType, Key, ObjectId, Uuid};
 use vlinder_tree::{Readahead, Root, Trees};
 
 use super::inode_turn::{InodeTurn, times_of};
-use super::tree_names::{TreeNames, facts};
-use super::{Identity, NameChange, Namespace, SendError};
+use super::tree_names::{TreeNames, facts, item_fault};
+use super::{ContentSource, Identity, NameChange, Namespace, SendError};
 use crate::wire::{Command, Node, Snapshot, StreamWriter};
 
 /// Leaves that a walk over a whole tree reads ahead.
@@ -36,6 +37,7 @@ pub fn send<W: Write>(
     name: &[u8],
     subvolume: &SentSubvolume<'_>,
     parent: Option<&SentSubvolume<'_>>,
+    source: &ContentSource<'_>,
     output: &mut StreamWriter<W>,
 ) -> Result<(), SendError> {
     let (path, uuid, transid) = (name, subvolume.uuid, subvolume.transid);
@@ -55,6 +57,7 @@ pub fn send<W: Write>(
         namespace: Namespace::new(old.as_ref(), &new),
         old: old.as_ref(),
         new: &new,
+        source,
         output,
         number: ObjectId(0),
         turn: None,
@@ -75,6 +78,7 @@ struct Sender<'a, W> {
     old: Option<&'a TreeNames<'a>>,
     new: &'a TreeNames<'a>,
     namespace: Namespace<'a, TreeNames<'a>>,
+    source: &'a ContentSource<'a>,
     output: &'a mut StreamWriter<W>,
     /// The number whose items come.
     number: ObjectId,
@@ -110,6 +114,7 @@ impl<W: Write> Sender<'_, W> {
             // What has the number now has nothing of what had it: its items were all sent when it began.
             (true, _) => Ok(()),
             (false, ItemType::XATTR_ITEM) => turn.note_attributes(key, difference, self.output),
+            (false, ItemType::EXTENT_DATA) => self.note_extent(key, difference),
             (false, _) => Ok(()),
         }
     }
@@ -134,9 +139,34 @@ impl<W: Write> Sender<'_, W> {
         let mut turn = InodeTurn::new(number, before, item, path, is_replaced);
         if is_replaced {
             self.send_all_attributes(&mut turn)?;
+            if let Some(content) = &mut turn.content {
+                content.send_all(&turn.path, self.new, self.source, self.output)?;
+            }
         }
         self.turn = Some(turn);
         Ok(())
+    }
+
+    fn note_extent(&mut self, key: Key, difference: Difference<'_>) -> Result<(), SendError> {
+        let Some(turn) = &mut self.turn else { return Ok(()) };
+        let Some(content) = &mut turn.content else { return Ok(()) };
+        let (output, source, path) = (&mut *self.output, self.source, &turn.path[..]);
+        let decode = |data: &[u8]| Extent::decode(key.offset, data).map_err(|fault| item_fault(fault, key));
+        let range = |extent: &Extent| extent.file_range(u64::from(source.sector_bytes));
+        let (old, new) = match difference {
+            Difference::Removed(old) => (Some(decode(old)?), None),
+            Difference::Added(new) => (None, Some(decode(new)?)),
+            Difference::Changed { old, new } => (Some(decode(old)?), Some(decode(new)?)),
+        };
+        match (self.old.filter(|_| content.is_changed()), new) {
+            (None, Some(new)) => content.send_extent(path, &new, source, output),
+            (None, None) => Ok(()),
+            (Some(tree), new) => {
+                let longest = old.iter().chain(&new).map(range).max_by_key(|range| range.end());
+                let longest = longest.unwrap_or_default();
+                content.note(longest, path, (tree, self.new), source, output)
+            }
+        }
     }
 
     /// The extended attributes of an inode whose number another one had: some may be equal in both.
@@ -149,7 +179,13 @@ impl<W: Write> Sender<'_, W> {
 
     fn end_turn(&mut self) -> Result<(), SendError> {
         match self.turn.take() {
-            Some(turn) => turn.finish(self.output),
+            Some(mut turn) => {
+                let trees = self.old.map(|old| (old, self.new));
+                if let Some(content) = &mut turn.content {
+                    content.finish(&turn.path, trees, self.source, self.output)?;
+                }
+                turn.finish(self.output)
+            }
             None => Ok(()),
         }
     }

@@ -34,6 +34,16 @@ impl<'a> TreeNames<'a> {
         Self { trees, root, directories: Mutex::default() }
     }
 
+    /// Where the blocks are read.
+    pub(super) fn trees(&self) -> &'a Trees {
+        self.trees
+    }
+
+    /// The tree.
+    pub(super) fn root(&self) -> &Arc<Root> {
+        &self.root
+    }
+
     /// The item of an inode; none if there is no such inode, or one without names.
     ///
     /// # Errors

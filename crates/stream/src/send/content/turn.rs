@@ -1,0 +1,215 @@
+//! The content of one file as commands.
+
+use std::io::Write;
+
+use vlinder_data::Extent;
+use vlinder_extent_state::ByteRange;
+use vlinder_format::ObjectId;
+use vlinder_format::inode::{InodeFlags, InodeItem};
+
+use super::changed::{Changed, changed_parts, has_bytes};
+use super::extents::extents_in;
+use super::source::ContentSource;
+use crate::send::SendError;
+use crate::send::tree_names::TreeNames;
+use crate::wire::{Command, Protocol, StreamWriter};
+
+/// Bytes that are read together.
+const MAX_READ_BYTES: u64 = 1 << 20;
+/// A range that differs is looked at when it has grown so long; its extents are held meanwhile.
+const MAX_PENDING_BYTES: u64 = 64 << 20;
+
+/// A regular file of the new state while its extents come.
+pub(crate) struct ContentTurn {
+    inode: ObjectId,
+    size: u64,
+    has_checksums: bool,
+    /// The size in the old state, if the file is there.
+    old_size: Option<u64>,
+    /// Where items differ, as far as they have come.
+    pending: Option<ByteRange>,
+    /// The end of the last write or of the last bytes that are equal.
+    written_to: u64,
+}
+
+impl ContentTurn {
+    pub fn new(inode: ObjectId, old: Option<&InodeItem>, new: &InodeItem) -> Self {
+        Self {
+            inode,
+            size: new.size_bytes,
+            has_checksums: !new.flags.has(InodeFlags::NODATASUM),
+            old_size: old.map(|old| old.size_bytes),
+            pending: None,
+            written_to: 0,
+        }
+    }
+
+    /// Whether the receiver has the file with content already.
+    pub fn is_changed(&self) -> bool {
+        self.old_size.is_some()
+    }
+
+    /// Sends an extent of a file that the receiver has empty.
+    pub fn send_extent<W: Write>(
+        &mut self,
+        path: &[u8],
+        extent: &Extent,
+        source: &ContentSource<'_>,
+        output: &mut StreamWriter<W>,
+    ) -> Result<(), SendError> {
+        let range = extent.file_range(u64::from(source.sector_bytes));
+        if has_bytes(extent) { self.write(path, extent, range, source, output) } else { Ok(()) }
+    }
+
+    /// Sends all of a file that the receiver has empty.
+    pub fn send_all<W: Write>(
+        &mut self,
+        path: &[u8],
+        tree: &TreeNames<'_>,
+        source: &ContentSource<'_>,
+        output: &mut StreamWriter<W>,
+    ) -> Result<(), SendError> {
+        let mut start = 0;
+        while start < self.size {
+            let end = start.saturating_add(MAX_PENDING_BYTES);
+            let range = ByteRange::new(start, end).unwrap_or_default();
+            for extent in extents_in(tree, self.inode, range, u64::from(source.sector_bytes))? {
+                if extent.offset >= start {
+                    self.send_extent(path, &extent, source, output)?;
+                }
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// The item of a range is not the same in both states. Items come in the order of their offsets.
+    pub fn note<W: Write>(
+        &mut self,
+        range: ByteRange,
+        path: &[u8],
+        (old, new): (&TreeNames<'_>, &TreeNames<'_>),
+        source: &ContentSource<'_>,
+        output: &mut StreamWriter<W>,
+    ) -> Result<(), SendError> {
+        let Some(pending) = self.pending.take() else {
+            self.pending = Some(range);
+            return Ok(());
+        };
+        if range.start() <= pending.end() && pending.length_bytes() < MAX_PENDING_BYTES {
+            self.pending = ByteRange::new(pending.start(), pending.end().max(range.end()));
+            return Ok(());
+        }
+        // Nothing that begins before this range will come, but what came may reach into it.
+        let done = ByteRange::new(pending.start(), pending.end().min(range.start())).unwrap_or_default();
+        self.send_changed(done, path, (old, new), source, output)?;
+        self.pending = ByteRange::new(range.start(), range.end().max(pending.end()));
+        Ok(())
+    }
+
+    /// Sends what is left, and the size.
+    pub fn finish<W: Write>(
+        &mut self,
+        path: &[u8],
+        trees: Option<(&TreeNames<'_>, &TreeNames<'_>)>,
+        source: &ContentSource<'_>,
+        output: &mut StreamWriter<W>,
+    ) -> Result<(), SendError> {
+        if let (Some(trees), Some(pending)) = (trees, self.pending.take()) {
+            self.send_changed(pending, path, trees, source, output)?;
+        }
+        let is_shorter = self.old_size.is_some_and(|old| old > self.size);
+        let reaches_end = self.old_size.unwrap_or(0).max(self.written_to) >= self.size;
+        if is_shorter || !reaches_end {
+            output.put(&Command::Truncate { path, size: self.size })?;
+        }
+        Ok(())
+    }
+
+    fn send_changed<W: Write>(
+        &mut self,
+        range: ByteRange,
+        path: &[u8],
+        (old, new): (&TreeNames<'_>, &TreeNames<'_>),
+        source: &ContentSource<'_>,
+        output: &mut StreamWriter<W>,
+    ) -> Result<(), SendError> {
+        let sector_bytes = u64::from(source.sector_bytes);
+        let Some(range) = ByteRange::new(range.start(), range.end().min(self.size)) else { return Ok(()) };
+        if range.is_empty() {
+            return Ok(());
+        }
+        let before = extents_in(old, self.inode, range, sector_bytes)?;
+        let after = extents_in(new, self.inode, range, sector_bytes)?;
+        for part in changed_parts(range, &before, &after, sector_bytes) {
+            match part {
+                Changed::Bytes(range, index) => self.write(path, &after[index], range, source, output)?,
+                Changed::Zeros(range) => self.write_zeros(path, range, output)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the bytes of an extent in a range, as far as the file reaches.
+    fn write<W: Write>(
+        &mut self,
+        path: &[u8],
+        extent: &Extent,
+        range: ByteRange,
+        source: &ContentSource<'_>,
+        output: &mut StreamWriter<W>,
+    ) -> Result<(), SendError> {
+        let mut at = range.start();
+        let limit = range.end().min(self.size);
+        while at < limit {
+            let end = limit.min(at.saturating_add(MAX_READ_BYTES));
+            let part = ByteRange::new(at, end).unwrap_or_default();
+            let bytes = source.read(extent, part, self.has_checksums)?;
+            self.put(path, at, &bytes, output)?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Zeros where the old state has bytes; behind its end there are none.
+    fn write_zeros<W: Write>(
+        &mut self,
+        path: &[u8],
+        range: ByteRange,
+        output: &mut StreamWriter<W>,
+    ) -> Result<(), SendError> {
+        let mut at = range.start();
+        let limit = range.end().min(self.size).min(self.old_size.unwrap_or(0));
+        while at < limit {
+            let end = limit.min(at.saturating_add(MAX_READ_BYTES));
+            let zeros = vec![0; usize::try_from(end - at).unwrap_or(0)];
+            self.put(path, at, &zeros, output)?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn put<W: Write>(
+        &mut self,
+        path: &[u8],
+        offset: u64,
+        bytes: &[u8],
+        output: &mut StreamWriter<W>,
+    ) -> Result<(), SendError> {
+        let mut offset = offset;
+        for data in bytes.chunks(max_write_bytes(output.protocol())) {
+            output.put(&Command::Write { path, offset, data })?;
+            offset += data.len() as u64;
+        }
+        self.written_to = self.written_to.max(offset);
+        Ok(())
+    }
+}
+
+/// Bytes of one write: as many as Linux sends.
+fn max_write_bytes(protocol: Protocol) -> usize {
+    match protocol {
+        Protocol::V1 => 48 << 10,
+        Protocol::V2 | Protocol::V3 => 128 << 10,
+    }
+}
