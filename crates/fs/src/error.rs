@@ -186,6 +186,7 @@ impl FsError {
             Self::Path { source, .. } => source.errno(),
             Self::Device(error) => Errno::from_raw_os_error(error.errno()),
             Self::Volume(error) if error.full_host().is_some() => Errno::NOSPC,
+            Self::Data(error) if error.lacks_codec() => Errno::OPNOTSUPP,
             Self::Tree(_)
             | Self::Damage(_)
             | Self::Volume(_)

@@ -3,6 +3,8 @@
 //!
 //! This crate must not know FUSE or any command line: callers are [`Caller`]s, requests are method calls.
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! Reading path: [`Filesystem`] (the handle, which `opening` opens) gives views: [`Names`],
 //! [`InodeAttributes`], [`FileContent`], [`Subvolumes`]. A view borrows what its operations need: [`Rights`]
 //! (what a caller may do), the directory tree (what a name stands for, and where directories and subvolumes
@@ -54,6 +56,7 @@ mod link;
 mod log_replay;
 mod maintenance;
 mod metadata;
+mod missing_codec;
 pub mod mount_option;
 mod name_changes;
 mod name_view;
