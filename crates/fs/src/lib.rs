@@ -131,8 +131,3 @@ pub use vlinder_format::{ObjectId, RootId, Uuid};
 
 /// The result of an operation of this crate.
 pub type Result<T, E = FsError> = std::result::Result<T, E>;
-
-/// The example of the front page must compile; the same lines run as that of [`path`].
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct FrontPage;
