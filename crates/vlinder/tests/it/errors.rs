@@ -116,3 +116,16 @@ fn damage_is_a_kind_of_its_own() {
     let report = vlinder::CheckOptions::new().data(true).run(&path).unwrap();
     assert!(!report.is_clean() && report.findings().iter().all(|finding| finding.place().is_some()));
 }
+
+#[test]
+fn closing_tells_of_what_was_lost() {
+    let (_scratch, path, image) = open_image("cut-short");
+    image.write("/file", vec![1; 1 << 20]).unwrap();
+    // Another program cuts the image.
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+    image.sync().unwrap_err();
+    assert!(image.is_read_only());
+    let error = image.close().unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(&*path)), "{error}");
+    assert!(error.to_string().contains("may be lost"), "{error}");
+}
