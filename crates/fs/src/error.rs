@@ -180,6 +180,7 @@ impl FsError {
             Self::Refused(refusal) => refusal.errno(),
             Self::Engine(error) => crate::error::engine_errno(error),
             Self::Tree(TreeError::NoSpace { .. }) => Errno::NOSPC,
+            Self::Option(OptionError::NoCodec { .. }) => Errno::OPNOTSUPP,
             Self::Option(_) => Errno::INVAL,
             Self::NoThreads { .. } => Errno::AGAIN,
             Self::NoDefaultSubvolume { .. } => Errno::NOENT,

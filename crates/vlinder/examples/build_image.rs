@@ -16,7 +16,7 @@ fn main() -> vlinder::Result<()> {
 }
 
 /// Makes the image, and adds to it what the directory does not have.
-pub fn build(directory: &Path, path: &Path) -> vlinder::Result<()> {
+pub(crate) fn build(directory: &Path, path: &Path) -> vlinder::Result<()> {
     let mut options = MkfsOptions::new()
         .label("built")
         .uuid(Uuid::from_bytes(*b"an example image"))

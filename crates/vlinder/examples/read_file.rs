@@ -15,7 +15,7 @@ fn main() -> io::Result<()> {
 }
 
 /// Copies the file; gives how many bytes.
-pub fn copy_out(image: &Path, path: &Path, target: &mut dyn Write) -> io::Result<u64> {
+pub(crate) fn copy_out(image: &Path, path: &Path, target: &mut dyn Write) -> io::Result<u64> {
     let image = OpenOptions::new().read_only(true).open(image)?;
     let mut file = image.open_file(path)?;
     let count = io::copy(&mut file, target)?;

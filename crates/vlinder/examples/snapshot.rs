@@ -16,7 +16,7 @@ fn main() -> vlinder::Result<()> {
 }
 
 /// Takes a snapshot, and leaves `count` of them.
-pub fn rotate(path: &Path, count: usize) -> vlinder::Result<()> {
+pub(crate) fn rotate(path: &Path, count: usize) -> vlinder::Result<()> {
     let image = Image::open(path)?;
     match image.create_dir("/snapshots") {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

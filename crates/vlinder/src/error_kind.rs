@@ -6,7 +6,7 @@ use vlinder_check::CheckError;
 use vlinder_device::{DeviceError, DeviceErrorKind};
 use vlinder_format::superblock::SuperblockFault;
 use vlinder_fs::data::{DataError, DataFault};
-use vlinder_fs::{FsError, Refusal};
+use vlinder_fs::{FsError, OptionError, Refusal};
 use vlinder_transaction::EngineError;
 use vlinder_tree::TreeError;
 use vlinder_volume::VolumeError;
@@ -69,6 +69,7 @@ impl ErrorKind {
             FsError::Tree(error) => Self::of_tree(error),
             FsError::Volume(error) => Self::of_volume(error),
             FsError::Data(error) => Self::of_data(error),
+            FsError::Option(OptionError::NoCodec { .. }) => Self::Unsupported,
             FsError::Option(_) => Self::InvalidInput,
             FsError::NoDefaultSubvolume { .. } => Self::NotFound,
             FsError::Damage(_) | FsError::SecondPlace { .. } | FsError::NoBackReference { .. } => {

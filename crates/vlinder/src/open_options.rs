@@ -76,7 +76,7 @@ impl OpenOptions {
         self
     }
 
-    /// How new data are compressed; not at all without this.
+    /// How new data are compressed; not at all without this. Opening fails where this build lacks it.
     #[must_use]
     pub fn compress(mut self, compression: Compression) -> Self {
         self.inner.compress = Some(compression.option());

@@ -39,7 +39,8 @@ impl OpenOptions {
     /// # Errors
     /// [`ErrorKind::NotFound`]; [`ErrorKind::NotBtrfs`]; [`ErrorKind::Busy`] where another process or a mount
     /// has it; [`ErrorKind::Damaged`]; [`ErrorKind::Unsupported`] for features that this version does not
-    /// know; [`ErrorKind::InvalidInput`] for options that do not go together, or devices that do not.
+    /// know, or a compression that this build lacks; [`ErrorKind::InvalidInput`] for options that do not go
+    /// together, or devices that do not.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Image> {
         let path = path.as_ref();
         let opened = outer(Filesystem::open(&self.devices(path), self.inner()));
