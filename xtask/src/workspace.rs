@@ -28,6 +28,8 @@ pub struct Dependency {
     pub name: String,
     /// True if only tests use it.
     pub is_for_tests: bool,
+    /// The features of it that are turned on.
+    pub features: Vec<String>,
 }
 
 /// The workspace's root directory.
@@ -84,10 +86,16 @@ fn metadata(arguments: &[&str]) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
+/// The texts of a list.
+fn names(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
 fn package(value: &Value) -> Result<Package> {
     let dependencies = value["dependencies"].as_array().into_iter().flatten().map(|dependency| Dependency {
         name: dependency["name"].as_str().unwrap_or_default().to_owned(),
         is_for_tests: dependency["kind"].as_str() == Some("dev"),
+        features: names(&dependency["features"]),
     });
     let manifest = Path::new(value["manifest_path"].as_str().context("a package without a manifest")?);
     Ok(Package {

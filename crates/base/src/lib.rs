@@ -6,6 +6,8 @@
 //! not see them.
 //!
 //! This crate must not know any format: no byte of a disk is interpreted here.
+//!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
 
 pub mod affinity;
 pub mod buffers;

@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use rustix::io::Errno;
-use vlinder_fs::FsError;
 
 /// Why a call fails.
 #[derive(Debug)]
@@ -22,9 +21,9 @@ impl Failure {
     }
 }
 
-impl From<FsError> for Failure {
-    fn from(error: FsError) -> Self {
-        Self::new(error.errno(), error.to_string())
+impl From<vlinder::Error> for Failure {
+    fn from(error: vlinder::Error) -> Self {
+        Self::new(Errno::from_raw_os_error(error.errno()), error.to_string())
     }
 }
 

@@ -5,8 +5,8 @@ use std::slice;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use vlinder::File;
 use vlinder_base::sync::Arc;
-use vlinder_fs::path::File;
 
 use crate::answer::{Failure, answer, known, path, status};
 use crate::filesystem::VlinderFilesystem;
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn vlinder_file_open(
         let access = flags & OFlags::RWMODE;
         let writes = access != OFlags::RDONLY;
         let file = filesystem
-            .files
+            .image
             .options()
             .read(access != OFlags::WRONLY)
             .write(writes)

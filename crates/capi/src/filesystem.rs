@@ -3,17 +3,15 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use rustix::io::Errno;
-use vlinder_base::metrics::Value;
+use vlinder::{Image, OpenOptions};
 use vlinder_base::sync::Arc;
-use vlinder_fs::OpenOptions;
-use vlinder_fs::path::Files;
 
 use crate::answer::{Failure, answer, known, path, status};
 
 /// An open image, to C a pointer.
 #[derive(Debug)]
 pub struct VlinderFilesystem {
-    pub(crate) files: Files,
+    pub(crate) image: Image,
     /// Every open file holds it, too.
     pub(crate) files_open: Arc<()>,
 }
@@ -32,18 +30,18 @@ pub unsafe extern "C" fn vlinder_open(
         // SAFETY: the caller's word.
         let image = unsafe { path(image) }?;
         let options = if options.is_null() {
-            OpenOptions::default()
+            OpenOptions::new()
         } else {
             // SAFETY: not null, and zero-terminated by the caller's word.
             let text = unsafe { CStr::from_ptr(options) };
             let text = text.to_str().map_err(|_| Failure::new(Errno::INVAL, "the options are not UTF-8"))?;
-            OpenOptions::parse(text).map_err(|error| Failure::new(Errno::INVAL, error.to_string()))?
+            OpenOptions::new().mount_options(text)?
         };
         // SAFETY: the caller's word.
         let out = unsafe { out.as_mut() };
         let out = out.ok_or_else(|| Failure::new(Errno::FAULT, "there is no place for the handle"))?;
-        let files = Files::open_with(image, options)?;
-        *out = Box::into_raw(Box::new(VlinderFilesystem { files, files_open: Arc::default() }));
+        let image = options.open(image)?;
+        *out = Box::into_raw(Box::new(VlinderFilesystem { image, files_open: Arc::default() }));
         Ok(())
     })
 }
@@ -67,7 +65,7 @@ pub unsafe extern "C" fn vlinder_close(filesystem: *mut VlinderFilesystem) -> c_
         }
         // SAFETY: it came from `Box::into_raw` in `vlinder_open`, and is given back once.
         let filesystem = unsafe { Box::from_raw(filesystem) };
-        Ok(filesystem.files.close()?)
+        Ok(filesystem.image.close()?)
     })
 }
 
@@ -78,7 +76,7 @@ pub unsafe extern "C" fn vlinder_close(filesystem: *mut VlinderFilesystem) -> c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vlinder_sync(filesystem: *const VlinderFilesystem) -> c_int {
     // SAFETY: the caller's word.
-    status(|| Ok(unsafe { known(filesystem) }?.files.sync()?))
+    status(|| Ok(unsafe { known(filesystem) }?.image.sync()?))
 }
 
 /// A number that the file system counts, by the name that `vlinder stats` shows: of a counter or gauge its
@@ -91,25 +89,12 @@ pub unsafe extern "C" fn vlinder_statistic(filesystem: *const VlinderFilesystem,
     answer(|| {
         // SAFETY: the caller's word, twice.
         let (filesystem, name) = (unsafe { known(filesystem) }?, unsafe { path(name) }?);
-        let samples = filesystem.files.filesystem().engine().registry().snapshot();
         let name = name.to_string_lossy();
-        let found =
-            samples.iter().find_map(|sample| statistic(&sample.value, name.strip_prefix(sample.name)?));
-        found.ok_or_else(|| Failure::new(Errno::NOENT, format!("nothing is counted as {name}")))
+        filesystem
+            .image
+            .statistic(&name)
+            .ok_or_else(|| Failure::new(Errno::NOENT, format!("nothing is counted as {name}")))
     })
-}
-
-/// The number of a metric that the rest of a name asks for.
-fn statistic(value: &Value, rest: &str) -> Option<u64> {
-    match (value, rest) {
-        (Value::Counter(value), "") => Some(*value),
-        (Value::Gauge(value), "") => Some(u64::try_from(*value).unwrap_or(0)),
-        (Value::Histogram(values), ".count") => Some(values.count),
-        (Value::Histogram(values), ".mean") => values.sum.checked_div(values.count).or(Some(0)),
-        (Value::Histogram(values), ".p50") => Some(values.quantile(0.5)),
-        (Value::Histogram(values), ".p99") => Some(values.quantile(0.99)),
-        _ => None,
-    }
 }
 
 /// The size of the file at a path, in bytes.
@@ -122,7 +107,7 @@ pub unsafe extern "C" fn vlinder_file_size_by_path(
     name: *const c_char,
 ) -> i64 {
     // SAFETY: the caller's word, twice.
-    answer(|| Ok(unsafe { known(filesystem) }?.files.metadata(unsafe { path(name) }?)?.len()))
+    answer(|| Ok(unsafe { known(filesystem) }?.image.metadata(unsafe { path(name) }?)?.len()))
 }
 
 /// Removes the file at a path.
@@ -132,5 +117,5 @@ pub unsafe extern "C" fn vlinder_file_size_by_path(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vlinder_remove(filesystem: *const VlinderFilesystem, name: *const c_char) -> c_int {
     // SAFETY: the caller's word, twice.
-    status(|| Ok(unsafe { known(filesystem) }?.files.remove_file(unsafe { path(name) }?)?))
+    status(|| Ok(unsafe { known(filesystem) }?.image.remove_file(unsafe { path(name) }?)?))
 }

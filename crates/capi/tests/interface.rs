@@ -129,14 +129,10 @@ fn only_files_and_directories_are_opened_and_close_waits() {
     let scratch = Scratch::new("capi-kinds");
     let image = scratch.join("image");
     golden::unpack("empty", &image).unwrap();
-    let files = vlinder_fs::path::Files::open(&image).unwrap();
+    let files = vlinder::Image::open(&image).unwrap();
     files.create_dir("/directory").unwrap();
     files.write("/directory/file", vec![5; 100]).unwrap();
-    let (caller, root) = (vlinder_fs::Caller::superuser(), files.filesystem().root().unwrap());
-    let (kind, device) =
-        (vlinder_format::inode::FileType::Fifo, vlinder_format::inode::DeviceNumber::default());
-    files.filesystem().names().create_node(&caller, &root, b"pipe", kind, 0o600, device).unwrap();
-    drop(root);
+    files.create_node("/pipe", vlinder::FileType::Fifo, 0o600, (0, 0)).unwrap();
     files.close().unwrap();
     let path = text(image.to_str().unwrap());
     let mut filesystem = ptr::null_mut();

@@ -1,6 +1,7 @@
 //! The order of the passes.
 
 use vlinder_base::sync::Arc;
+use vlinder_codec::compress::CodecError;
 use vlinder_device::Device;
 use vlinder_format::features::CompatReadOnlyFeatures;
 use vlinder_format::superblock::Superblock;
@@ -43,6 +44,12 @@ pub enum CheckError {
         /// Their names or bits.
         names: Vec<String>,
     },
+    /// There are data whose compression this program was built without.
+    #[error("data can't be judged: {source}, or leave out the check of data")]
+    NoCodec {
+        /// Which feature is missing.
+        source: CodecError,
+    },
     /// The temporary space was too small, or failed.
     #[error(transparent)]
     Temporary(#[from] StoreError),
@@ -61,7 +68,8 @@ fn known(opened: Opened) -> Result<Opened, CheckError> {
 /// Checks the file system on these devices. Nothing is written.
 ///
 /// # Errors
-/// [`CheckError::Open`], [`CheckError::UnknownFeatures`], [`CheckError::Temporary`]; everything that is wrong
+/// [`CheckError::Open`], [`CheckError::UnknownFeatures`], [`CheckError::NoCodec`],
+/// [`CheckError::Temporary`]; everything that is wrong
 /// further in is a finding.
 pub fn check(devices: Vec<Arc<dyn Device>>, options: &Options<'_>) -> Result<Report, CheckError> {
     let rules = OpenRules { may_miss: options.degraded, history: options.history, ..OpenRules::default() };
@@ -109,10 +117,13 @@ fn judge(
     if !context.references.is_even() {
         explain_references(&mut context, &mut layout, &roots);
     }
-    match context.store.failure() {
-        None => Ok(context.report),
-        Some(failure) => Err(failure.into()),
+    if let Some(failure) = context.store.failure() {
+        return Err(failure.into());
     }
+    if let Some(compression) = context.judge.lacks.lock().take() {
+        return Err(CheckError::NoCodec { source: CodecError::NotBuiltIn { compression } });
+    }
+    Ok(context.report)
 }
 
 /// What was read on the way, for the comparisons at the end.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use vlinder_base::sync::Arc;
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::block::{BLOCK_FLAG_RELOCATION, BLOCK_FLAG_WRITTEN, BackReferenceRevision, BlockRules};
 use vlinder_format::extent::{ExtentFlags, ExtentHeader};
 use vlinder_format::superblock::Superblock;
@@ -93,6 +93,7 @@ impl<'a> CheckState<'a> {
             block_rules: BlockRules { node_size: geometry.node_size, sector_size: geometry.sector_size },
             checksum_kind: geometry.checksum_kind,
             unpacks: options.data_checksums,
+            lacks: Mutex::default(),
             secret: OsRandom.next_u64(),
         };
         Self {

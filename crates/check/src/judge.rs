@@ -1,7 +1,8 @@
 //! What every thread judges by.
 
-use vlinder_base::sync::Arc;
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_codec::checksum::ChecksumKind;
+use vlinder_codec::compress::Compression;
 use vlinder_format::block::BlockRules;
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::superblock::Superblock;
@@ -26,6 +27,8 @@ pub(crate) struct Judge<'a> {
     pub(crate) shared: BlockSet,
     /// Compressed data are unpacked.
     pub(crate) unpacks: bool,
+    /// An algorithm that data were met of, and that this program was built without.
+    pub(crate) lacks: Mutex<Option<Compression>>,
     /// Nobody who made the image knows it.
     pub(crate) secret: u64,
 }

@@ -3,6 +3,8 @@
 //! This crate must not know `tree` or `transaction`: a judge that shared their code would share their
 //! mistakes. It builds on `format`, `codec`, `volume` and what lies below them.
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! What has to agree in two places (a reference and its back reference, a name and the inode that it names)
 //! is compared by *fingerprint*: each side adds a keyed hash of every fact to a sum, and equal sums mean
 //! equal sets. So a sound file system is judged in one pass and in memory that does not grow with it. Only

@@ -2,6 +2,8 @@
 //! extents, each exactly as Btrfs defines it.
 //!
 //! This crate must not know trees, items or devices: it sees slices.
+//!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
 
 #![forbid(unsafe_code)]
 

@@ -5,6 +5,8 @@
 //! It does know how a mount of ours is listed ([`mounts`]) and taken away ([`unmount`]), which front ends ask
 //! without serving one.
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! Reading path: [`protocol`] (what is said), `frame` (how it travels), [`location`] (where the socket lies),
 //! then the two ends, [`client`] and [`server`], and [`executor`], which does what was asked with the rights
 //! of the peer.

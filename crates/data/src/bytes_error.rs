@@ -45,6 +45,14 @@ impl From<MissingChecksum> for DataFault {
     }
 }
 
+impl BytesError {
+    /// Whether nothing is wrong with the bytes, but this program was built without their compression.
+    #[must_use]
+    pub fn lacks_codec(&self) -> bool {
+        matches!(self.fault, DataFault::Codec(CodecError::NotBuiltIn { .. }))
+    }
+}
+
 /// Bytes of a file that can't be read or written.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{inode}, byte {offset}: {fault}")]

@@ -3,6 +3,8 @@
 //! This crate must not know names, directories, subvolumes' places, callers or permissions: it takes a file
 //! as a node, and does what it is told.
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! A file is a [`FileNode`]: an id, the tree of its items, its inode item, what of its data is in memory.
 //! What the files of one file system share is a [`FileStore`]. Both, with the few things that a caller may
 //! ask of them, come before the functions, each of which takes the store and a node.

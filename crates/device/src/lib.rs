@@ -3,6 +3,8 @@
 //!
 //! This crate must not know what the bytes mean: no superblock, no block size, no checksum.
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! A device takes *batches* of requests ([`Device::submit`]) and gives a [`Ticket`] for each; requests of a
 //! batch may run in any order and at the same time. A completed write is in the device's cache only, unless
 //! it was asked to be [`Durability::Durable`] or a later [`Device::flush`] returned without an error.

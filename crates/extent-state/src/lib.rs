@@ -6,6 +6,8 @@
 //! removes nothing.
 //!
 //! This crate must not know what the bits mean, nor whose bytes they are.
+//!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
 
 #![forbid(unsafe_code)]
 

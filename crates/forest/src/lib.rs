@@ -7,6 +7,8 @@
 //! This crate must not know who changes a tree, or how: it has no handles and takes no space. What the
 //! running transaction has in memory beside its trees comes in through a trait ([`PendingReferences`]).
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! Reading path: [`Forest`] (how a tree is found), [`OpenTree`] (a tree and its root item), [`ExtentUsers`]
 //! (from an extent to the files that show it).
 

@@ -3,6 +3,8 @@
 //!
 //! This crate must not know where bytes come from or go to: no I/O, no caches, no errno.
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! Reading path: [`types`] (the newtypes), [`key`], [`block`] (one tree block), then the item families.
 
 #![cfg_attr(

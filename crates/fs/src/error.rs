@@ -179,12 +179,14 @@ impl FsError {
             Self::Refused(refusal) => refusal.errno(),
             Self::Engine(error) => crate::error::engine_errno(error),
             Self::Tree(TreeError::NoSpace { .. }) => Errno::NOSPC,
+            Self::Option(OptionError::NoCodec { .. }) => Errno::OPNOTSUPP,
             Self::Option(_) => Errno::INVAL,
             Self::NoThreads { .. } => Errno::AGAIN,
             Self::NoDefaultSubvolume { .. } => Errno::NOENT,
             Self::Path { source, .. } => source.errno(),
             Self::Device(error) => Errno::from_raw_os_error(error.errno()),
             Self::Volume(error) if error.full_host().is_some() => Errno::NOSPC,
+            Self::Data(error) if error.lacks_codec() => Errno::OPNOTSUPP,
             Self::Tree(_)
             | Self::Damage(_)
             | Self::Volume(_)

@@ -12,7 +12,9 @@ use vlinder_transaction::Engine;
 use crate::access_time::AccessTimeRule;
 use crate::inode::Inode;
 use crate::maintenance::Maintenance;
+use crate::missing_codec::refuse_without_codec;
 use crate::open::{OpenInode, OpenMode, Opener};
+use crate::options::OpenOptions;
 use crate::permission::Rights;
 use crate::privileges::kill_privileges;
 use crate::room::with_room;
@@ -37,6 +39,7 @@ pub struct FileContent<'a> {
     opener: Opener<'a>,
     access_times: &'a AccessTimeRule,
     maintenance: &'a Maintenance,
+    options: &'a OpenOptions,
 }
 
 impl<'a> FileContent<'a> {
@@ -45,8 +48,9 @@ impl<'a> FileContent<'a> {
         opener: Opener<'a>,
         access_times: &'a AccessTimeRule,
         maintenance: &'a Maintenance,
+        options: &'a OpenOptions,
     ) -> Self {
-        Self { rights, opener, access_times, maintenance }
+        Self { rights, opener, access_times, maintenance, options }
     }
 
     pub(crate) fn engine(self) -> &'a Engine {
@@ -222,7 +226,8 @@ impl FileContent<'_> {
             // Linux asks when a file is opened, and not again.
             _ => InodeFlags::NONE,
         };
-        self.check_change(inode, refusing)
+        self.check_change(inode, refusing)?;
+        refuse_without_codec(self.store(), self.options, inode, offset)
     }
 
     /// Refuses the change of a file's data where nothing may change, and where the file has one of these

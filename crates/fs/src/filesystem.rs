@@ -107,7 +107,8 @@ impl Filesystem {
     #[must_use]
     pub fn files(&self) -> FileContent<'_> {
         let shared = &*self.shared;
-        FileContent::new(&shared.rights, self.opener(), &shared.access_times, &shared.maintenance)
+        let options = &shared.options;
+        FileContent::new(&shared.rights, self.opener(), &shared.access_times, &shared.maintenance, options)
     }
 
     /// The subvolumes.

@@ -3,6 +3,8 @@
 //!
 //! This crate must not know FUSE or any command line: callers are [`Caller`]s, requests are method calls.
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! Reading path: [`Filesystem`] (the handle, which `opening` opens) gives views: [`Names`],
 //! [`InodeAttributes`], [`FileContent`], [`Subvolumes`]. A view borrows what its operations need: [`Rights`]
 //! (what a caller may do), the directory tree (what a name stands for, and where directories and subvolumes
@@ -51,6 +53,7 @@ mod link;
 mod log_replay;
 mod maintenance;
 mod metadata;
+mod missing_codec;
 pub mod mount_option;
 mod name_changes;
 mod name_view;
@@ -122,8 +125,3 @@ pub use vlinder_format::{ObjectId, RootId, Uuid};
 
 /// The result of an operation of this crate.
 pub type Result<T, E = FsError> = std::result::Result<T, E>;
-
-/// The example of the front page must compile; the same lines run as that of [`path`].
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct FrontPage;

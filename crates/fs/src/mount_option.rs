@@ -1,6 +1,8 @@
 //! Mount options as data: what they are called, what they take, what they do, and what the help says of them.
 //! The file system has a table of its own ([`OPEN_OPTIONS`](crate::OPEN_OPTIONS)), a mount has another.
 
+use vlinder_codec::compress::CodecError;
+
 /// A mount option that can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
@@ -19,6 +21,14 @@ pub enum OptionError {
         value: String,
         /// What belongs there.
         expected: &'static str,
+    },
+    /// Compression that this program was built without.
+    #[error("option {option}: {source}")]
+    NoCodec {
+        /// The option.
+        option: &'static str,
+        /// Which feature is missing.
+        source: CodecError,
     },
     /// An option that is for reading alone.
     #[error("option {option} is for reading alone; give ro with it")]

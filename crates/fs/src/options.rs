@@ -8,6 +8,7 @@ use vlinder_base::inode_clock::InodeClock;
 use vlinder_base::metrics::Registry;
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
+use vlinder_codec::compress::CodecError;
 use vlinder_data::{CompressOption, DataOptions};
 use vlinder_format::{DeviceId, RootId};
 use vlinder_transaction::Disabled;
@@ -172,10 +173,16 @@ impl OpenOptions {
     /// Whether the options go together.
     ///
     /// # Errors
-    /// [`OptionError::NeedsReadOnly`].
+    /// [`OptionError::NeedsReadOnly`], [`OptionError::NoCodec`].
     pub fn check(&self) -> Result<(), OptionError> {
         if self.rescue != RescueOptions::default() && !self.read_only {
             return Err(OptionError::NeedsReadOnly { option: "rescue=" });
+        }
+        if let Some(CompressOption { algorithm, .. }) = self.compress
+            && !algorithm.is_built_in()
+        {
+            let source = CodecError::NotBuiltIn { compression: algorithm };
+            return Err(OptionError::NoCodec { option: "compress", source });
         }
         Ok(())
     }

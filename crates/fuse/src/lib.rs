@@ -3,6 +3,8 @@
 //! This crate must not know the command line, and holds no file-system logic: what a request means is
 //! `vlinder-fs`'s.
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! Reading path: [`session`] (a mount's life), [`options`], `mountpoint` (how the kernel is told), then the
 //! requests: [`transport`] says what a request is and how it is answered, [`service`] answers them, with an
 //! object for each family of requests, `numbers` gives files their inode numbers. `notifier` tells the kernel

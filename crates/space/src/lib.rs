@@ -3,6 +3,8 @@
 //! This crate must not know transaction handles or what an inode means, nor read a tree: what it has to know
 //! of the trees it is told ([`TreeSizes`]) or asks for ([`LookUps`]).
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! Reading path: [`Charge`] and its price (what a change may take), [`Draw`] and [`Wanted`] (how much of the
 //! rest a caller may take), `promises` (whether all promises fit together), `groups` (what of a block group
 //! is free, reserved, used and pinned), [`SpaceManager`], [`Pins`] and [`Reservations`] (all of that, under

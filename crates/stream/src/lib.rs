@@ -3,6 +3,8 @@
 //! This crate must not know any front end, nor the host's file system: streams come from readers and go to
 //! writers.
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! Reading path: [`wire`] (a stream as bytes: commands and their attributes), [`send`].
 
 pub mod send;

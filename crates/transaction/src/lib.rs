@@ -3,6 +3,8 @@
 //!
 //! This crate must not know paths or what an inode means, nor talk to a device: it has a volume.
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! Reading path: [`Engine`] (what is open), [`Handle`] (how anything is changed), `promises` (the space that
 //! is promised for that), `commit` (how it becomes durable), `drain` (the fixpoint), `extents` (what the
 //! fixpoint is about).

@@ -4,6 +4,8 @@
 //! This crate must not know the extent tree, or what any item means: where free addresses come from and who
 //! shares a block it asks the [`Space`] trait.
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! Reading path: [`Trees`], `tree_blocks` (blocks in memory, and loading further ones), [`root`] (a tree's
 //! handle and its lock), `search` (descents in memory; a miss is loaded with no lock held), [`Cursor`], then
 //! [`edit`] and `edit_batch`: `plan` → `apply`.

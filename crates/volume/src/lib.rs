@@ -3,6 +3,8 @@
 //!
 //! This crate must not know trees: it is *given* chunk items, and asks its callers whether bytes are good.
 //!
+//! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+//!
 //! Reading path: [`Volume`] (open, read, write, flush), [`Members`], [`ChunkMap`], [`profile`] (where the
 //! bytes of a chunk lie), `copies` (what is read where one is bad, and rewritten), [`superblock`] (which copy
 //! is believed), `publication` (a commit's superblocks), [`allocation`] (where a new chunk may lie, and how

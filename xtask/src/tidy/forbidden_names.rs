@@ -15,6 +15,12 @@ const ONLY_IN_BASE: [&str; 7] =
 const UNSAFE_ALLOWED: [&str; 6] =
     ["crates/device", "crates/fuse", "crates/capi", "crates/codec", "testkit", "bench"];
 
+/// What the head of each crate says that has no users but ours.
+const INNER: &str =
+    "This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.";
+/// Crates that others use.
+const OUTER: [&str; 3] = ["crates/vlinder", "crates/capi", "crates/cli"];
+
 /// Unfinished work, wherever it hides. Written in parts so that this file does not find itself.
 const UNFINISHED: [&str; 4] =
     [concat!("to", "do!"), concat!("unimplemen", "ted!"), concat!("FIX", "ME"), concat!("XX", "X")];
@@ -70,6 +76,10 @@ pub fn check(source: &Source) -> Vec<String> {
             0,
             "a crate's head opens with what it does and a sentence on what it \"must not know\"".to_owned(),
         );
+    }
+    let is_inner = is_crate_head(&source.path) && !OUTER.iter().any(|directory| source.is_in(directory));
+    if is_inner && !source.text.contains(&format!("\n//! {INNER}\n")) {
+        report(0, format!("an inner crate's head has the sentence: {INNER}"));
     }
     findings
 }
@@ -131,9 +141,16 @@ mod tests {
     #[test]
     fn a_crate_says_what_it_must_not_know() {
         assert_eq!(
-            findings("crates/tree/src/lib.rs", "//! Trees. This crate must not\n//! know paths.\n"),
+            findings("crates/vlinder/src/lib.rs", "//! Trees. This crate must not\n//! know paths.\n"),
             1
         );
-        assert_eq!(findings("crates/tree/src/lib.rs", "//! Trees. It must not know paths.\n"), 0);
+        assert_eq!(findings("crates/vlinder/src/lib.rs", "//! Trees. It must not know paths.\n"), 0);
+    }
+
+    #[test]
+    fn an_inner_crate_says_that_it_is_one() {
+        let head = "//! Trees. It must not know paths.\n";
+        assert_eq!(findings("crates/tree/src/lib.rs", head), 1);
+        assert_eq!(findings("crates/tree/src/lib.rs", &format!("{head}//!\n//! {INNER}\n")), 0);
     }
 }

@@ -67,6 +67,7 @@ mod tests {
         let dependency = |(name, is_for_tests): &(&str, bool)| Dependency {
             name: (*name).to_owned(),
             is_for_tests: *is_for_tests,
+            features: Vec::new(),
         };
         Package {
             name: name.to_owned(),

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::lexer::{has_word, is_word};
 use super::source::Source;
-use crate::workspace::Package;
+use crate::workspace::{Dependency, Package};
 
 /// Dependencies of packages that none of their sources names, and those of the workspace that no package
 /// takes.
@@ -29,7 +29,12 @@ fn in_package(package: &Package, sources: &[Source]) -> Vec<String> {
         let name = dependency.replace('-', "_");
         own.iter().any(|source| has_word(&source.code, &name))
     };
-    let unused = package.dependencies.iter().filter(|dependency| !is_named(&dependency.name));
+    // A program turns on what an inner crate of ours may be built without, and need not call it by itself.
+    let turns_on = |dependency: &Dependency| {
+        dependency.name.starts_with("vlinder-") && !dependency.is_for_tests && !dependency.features.is_empty()
+    };
+    let unused =
+        package.dependencies.iter().filter(|dependency| !is_named(&dependency.name) && !turns_on(dependency));
     unused
         .map(|dependency| {
             format!("{} depends on {} and never names it: remove it", package.name, dependency.name)
@@ -89,10 +94,10 @@ fn public_name(line: &str, is_of_format: bool) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::Dependency;
 
     fn package(uses: &[&str]) -> Package {
-        let dependency = |name: &&str| Dependency { name: (*name).to_owned(), is_for_tests: false };
+        let dependency =
+            |name: &&str| Dependency { name: (*name).to_owned(), is_for_tests: false, features: Vec::new() };
         Package {
             name: "vlinder-tree".to_owned(),
             directory: "crates/tree".into(),
@@ -113,6 +118,10 @@ mod tests {
         for unused in ["io-uring", "tracing", "base"] {
             assert_eq!(in_package(&package(&["vlinder-base", unused]), &sources).len(), 1, "{unused}");
         }
+        let mut turns_on = package(&["vlinder-codec"]);
+        assert_eq!(in_package(&turns_on, &sources).len(), 1);
+        turns_on.dependencies[0].features.push("zstd".to_owned());
+        assert_eq!(in_package(&turns_on, &sources), Vec::<String>::new());
     }
 
     #[test]

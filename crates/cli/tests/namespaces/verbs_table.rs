@@ -10,14 +10,19 @@ use crate::namespace::run_in_namespace;
 use crate::place::Place;
 use vlinder_testkit::require;
 
-const PAGE: &str = include_str!("../../../../docs/design/rights.md");
 const STRANGER: &str = "--reuid=54321";
 /// Verbs that do not work on a mount, as the page says.
 const ELSEWHERE: [&str; 3] = ["mkfs", "restore", "generate"];
 
+/// The page; the tests of a process read it a few times.
+fn page() -> &'static str {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design/rights.md");
+    std::fs::read_to_string(path).unwrap().leak()
+}
+
 /// The rows of the page's table of verbs, without its head.
 fn table() -> Vec<Vec<&'static str>> {
-    let lines = PAGE.lines().skip_while(|line| !line.starts_with("| verb |"));
+    let lines = page().lines().skip_while(|line| !line.starts_with("| verb |"));
     let rows = lines.skip(2).take_while(|line| line.starts_with('|'));
     rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect())
         .collect()

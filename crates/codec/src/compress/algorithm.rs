@@ -52,6 +52,15 @@ impl Compression {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
+    /// Whether this build can compress and decompress with it: each algorithm is a feature of this package.
+    pub const fn is_built_in(self) -> bool {
+        match self {
+            Self::Zlib => cfg!(feature = "zlib"),
+            Self::Lzo => cfg!(feature = "lzo"),
+            Self::Zstd => cfg!(feature = "zstd"),
+        }
+    }
+
     /// The level that Linux takes where none is named.
     pub const fn default_level(self) -> i32 {
         match self {

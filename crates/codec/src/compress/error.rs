@@ -63,6 +63,12 @@ pub enum CodecError {
         /// The level that was asked for.
         level: i32,
     },
+    /// This program was built without the algorithm.
+    #[error("this program was built without {compression}; build it with vlinder's feature {name:?}", name = compression.name())]
+    NotBuiltIn {
+        /// The algorithm.
+        compression: Compression,
+    },
     /// The algorithm's library failed although the input was good: it had no memory.
     #[error("{compression} could not work: no memory; free some and try again")]
     OutOfMemory {
@@ -72,6 +78,7 @@ pub enum CodecError {
 }
 
 /// The error of damaged bytes.
+#[cfg(any(feature = "lzo", feature = "zlib", feature = "zstd"))]
 pub(super) fn damaged(compression: Compression, offset: usize, damage: Damage) -> CodecError {
     CodecError::Damaged { compression, offset, damage }
 }

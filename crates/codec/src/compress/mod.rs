@@ -7,8 +7,11 @@
 
 mod algorithm;
 mod error;
+#[cfg(feature = "lzo")]
 mod lzo;
+#[cfg(feature = "zlib")]
 mod zlib;
+#[cfg(feature = "zstd")]
 mod zstd;
 
 use std::cell::RefCell;
@@ -29,8 +32,11 @@ pub fn extent_limit_bytes(input_bytes: usize, sector_bytes: usize) -> usize {
 /// Tables and contexts that an algorithm needs, made at first use and kept for the next.
 #[derive(Default)]
 pub struct Workspace {
+    #[cfg(feature = "zlib")]
     zlib: zlib::ZlibWorkspace,
+    #[cfg(feature = "lzo")]
     lzo: lzo::LzoWorkspace,
+    #[cfg(feature = "zstd")]
     zstd: zstd::ZstdWorkspace,
 }
 
@@ -54,7 +60,11 @@ impl Workspace {
     /// same bytes on every machine.
     ///
     /// # Errors
-    /// A level that is not there, or no memory.
+    /// A level that is not there, no memory, or an algorithm that was not built in.
+    #[cfg_attr(
+        not(all(feature = "lzo", feature = "zlib", feature = "zstd")),
+        allow(unused_variables, reason = "not every algorithm uses every argument")
+    )]
     pub fn compress(
         &mut self,
         kind: Compression,
@@ -68,9 +78,14 @@ impl Workspace {
             return Err(CodecError::Level { compression: kind, level });
         }
         match kind {
+            #[cfg(feature = "zlib")]
             Compression::Zlib => self.zlib.compress(level, input, limit_bytes, output),
+            #[cfg(feature = "lzo")]
             Compression::Lzo => Ok(self.lzo.compress(input, sector_bytes, limit_bytes, output)),
+            #[cfg(feature = "zstd")]
             Compression::Zstd => self.zstd.compress(level, input, limit_bytes, output),
+            #[cfg(not(all(feature = "lzo", feature = "zlib", feature = "zstd")))]
+            compression => Err(CodecError::NotBuiltIn { compression }),
         }
     }
 
@@ -79,7 +94,11 @@ impl Workspace {
     /// stream's end are ignored.
     ///
     /// # Errors
-    /// Any bytes that are not a stream of `kind`.
+    /// Any bytes that are not a stream of `kind`, or a `kind` that was not built in.
+    #[cfg_attr(
+        not(all(feature = "lzo", feature = "zlib", feature = "zstd")),
+        allow(unused_variables, reason = "not every algorithm uses every argument")
+    )]
     pub fn decompress(
         &mut self,
         kind: Compression,
@@ -87,10 +106,15 @@ impl Workspace {
         output: &mut [u8],
         sector_bytes: usize,
     ) -> Result<usize, CodecError> {
-        let length = match kind {
+        let length: usize = match kind {
+            #[cfg(feature = "zlib")]
             Compression::Zlib => self.zlib.decompress(input, output),
+            #[cfg(feature = "lzo")]
             Compression::Lzo => self.lzo.decompress(input, output, sector_bytes),
+            #[cfg(feature = "zstd")]
             Compression::Zstd => self.zstd.decompress(input, output),
+            #[cfg(not(all(feature = "lzo", feature = "zlib", feature = "zstd")))]
+            compression => Err(CodecError::NotBuiltIn { compression }),
         }?;
         output[length..].fill(0);
         Ok(length)
@@ -131,5 +155,5 @@ pub fn decompress(
     WORKSPACE.with_borrow_mut(|workspace| workspace.decompress(kind, input, output, sector_bytes))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "lzo", feature = "zlib", feature = "zstd"))]
 mod tests;

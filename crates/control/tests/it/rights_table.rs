@@ -20,7 +20,6 @@ use vlinder_control::{
 use vlinder_fs::{Caller, Filesystem, GroupId, InodeId, OpenOptions, SetAttributes, UserId};
 use vlinder_testkit::{Scratch, golden, require};
 
-const PAGE: &str = include_str!("../../../../docs/design/rights.md");
 const MOUNTER: u32 = 51_000;
 const OWNER: u32 = 52_000;
 const STRANGER: u32 = 53_000;
@@ -223,9 +222,15 @@ fn outcomes(user: u32, is_read_only: bool, allow_other: bool) -> Vec<(String, St
     thread::spawn("peer", ask_all).join().unwrap()
 }
 
+/// The page; the tests of a process read it a few times.
+fn page() -> &'static str {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design/rights.md");
+    std::fs::read_to_string(path).unwrap().leak()
+}
+
 /// The rows of the page's table of requests, without its head.
 fn table() -> Vec<Vec<String>> {
-    let lines = PAGE.lines().skip_while(|line| !line.starts_with("| request |"));
+    let lines = page().lines().skip_while(|line| !line.starts_with("| request |"));
     let rows = lines.skip(2).take_while(|line| line.starts_with('|'));
     rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
 }

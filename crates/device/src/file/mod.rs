@@ -11,6 +11,7 @@ mod options;
 mod run;
 mod threads;
 mod transfer;
+#[cfg(feature = "io-uring")]
 mod uring;
 
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};

@@ -9,7 +9,7 @@ pub enum Backend {
     Auto,
     /// A small pool of threads with positioned reads and writes.
     Threads,
-    /// io_uring; opening fails where the kernel refuses it.
+    /// io_uring; opening fails where the kernel refuses it, or this build has no feature `io-uring`.
     Uring,
 }
 

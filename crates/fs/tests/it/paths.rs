@@ -73,23 +73,3 @@ fn files_and_directories_by_path() {
     assert_eq!(again.read_to_string("/subvolume/file").unwrap(), "changed");
     assert_eq!(again.metadata("/copy").unwrap().link_count, 1);
 }
-
-#[test]
-fn the_front_pages_example_is_the_one_of_the_doc_test() {
-    let file = |path: &str| {
-        std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
-    };
-    let (page, module) = (file("../../README.md"), file("src/path/mod.rs"));
-    let example = page.split("```rust,no_run\n").nth(1).unwrap().split("```").next().unwrap();
-    let runs = module.split("//! ```").nth(1).unwrap();
-    let lines: Vec<&str> = example
-        .lines()
-        .map(str::trim)
-        .filter(|line| line.contains("files.") || line.contains("let files"))
-        .collect();
-    assert_eq!(lines.len(), 5, "{example}");
-    for line in lines {
-        assert!(runs.contains(line), "{line:?} is not in {runs}");
-    }
-    assert!(runs.starts_with("standalone_crate\n"), "it must run");
-}
