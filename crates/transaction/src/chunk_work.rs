@@ -2,7 +2,7 @@
 
 use vlinder_base::metrics::{Counter, Registry, Unit};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard};
-use vlinder_format::chunk::{BlockGroupFlags, Chunk, STRIPE_LENGTH, Stripe};
+use vlinder_format::chunk::{BlockGroupFlags, Chunk, Profile, STRIPE_LENGTH, Stripe};
 use vlinder_format::device::DeviceItem;
 use vlinder_format::superblock::SystemChunkArray;
 use vlinder_format::{DeviceId, Logical, Physical, RootId, Uuid};
@@ -166,7 +166,7 @@ impl ChunkWork {
             io_align: alignment,
             io_width: alignment,
             sector_size,
-            sub_stripes: 1,
+            sub_stripes: Profile::of(flags).map_or(1, |profile| profile.facts().sub_stripes),
             stripes: plan
                 .stripes
                 .iter()

@@ -1,11 +1,9 @@
 //! What can go wrong below the trees.
 
 use vlinder_device::{DeviceError, DeviceErrorKind, Operation};
-use vlinder_format::chunk::ChunkFault;
+use vlinder_format::chunk::{ChunkFault, Profile};
 use vlinder_format::superblock::{SuperblockFault, SuperblockMirror};
 use vlinder_format::{Damage, DeviceId, Generation, Logical, Physical, Uuid};
-
-use crate::profile::Profile;
 
 /// Why one copy of some bytes can't be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -57,11 +57,12 @@ pub use histories::refuse_two_histories;
 pub use mapped_chunk::MappedChunk;
 pub use member::{Member, SeedIdentity};
 pub use members::Members;
-pub use profile::{Profile, StripeRange};
+pub use profile::StripeRange;
 pub use read::{PendingReads, ReadsInFlight};
 pub use request::{ReadRequest, WriteRequest};
 pub use superblock::{FoundSuperblock, OpenRules, SuperblockChoice, scan};
 pub use verified::{BadCopy, Verified};
+pub use vlinder_format::chunk::Profile;
 pub use volume::{Access, Opened, Volume};
 pub use write::PendingWrites;
 

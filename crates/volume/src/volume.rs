@@ -3,7 +3,7 @@
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_device::Device;
-use vlinder_format::chunk::Chunk;
+use vlinder_format::chunk::{Chunk, Profile};
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
 use vlinder_format::{DeviceId, Logical};
 
@@ -20,7 +20,7 @@ use crate::mapped_chunk::MappedChunk;
 use crate::member::Member;
 use crate::members::Members;
 use crate::opening::Assembly;
-use crate::profile::{Profile, is_readable};
+use crate::profile::is_readable;
 use crate::publication::Publication;
 use crate::superblock::{self, FoundSuperblock, OpenRules, SuperblockChoice};
 

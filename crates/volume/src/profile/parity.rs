@@ -10,7 +10,6 @@ use vlinder_format::Logical;
 use vlinder_format::chunk::STRIPE_LENGTH;
 
 use super::galois::{add_multiple, inverse, multiply, power};
-use super::kind::Profile;
 use super::stripes::{StripeRange, stripes_of};
 use crate::mapped_chunk::MappedChunk;
 
@@ -40,16 +39,15 @@ pub struct Rebuild {
 
 /// Stripes of data in a row of this chunk; none where there are too few devices.
 fn data_columns(chunk: &MappedChunk) -> Option<u64> {
-    let parities = if chunk.profile == Profile::Raid6 { 2 } else { 1 };
-    let columns = u64::try_from(chunk.chunk.stripes.len()).ok()?.checked_sub(parities)?;
+    let columns = u64::from(chunk.profile.facts().data_stripes(chunk.chunk.stripe_count())?);
     (columns > 0).then_some(columns)
 }
 
 /// In how many ways each byte can be had: directly, or worked out.
 pub(super) fn ways(chunk: &MappedChunk) -> u8 {
     let others = data_columns(chunk).unwrap_or(1).saturating_sub(1);
-    match chunk.profile {
-        Profile::Raid6 => u8::try_from(others.saturating_add(3)).unwrap_or(u8::MAX),
+    match chunk.profile.facts().parities {
+        2 => u8::try_from(others.saturating_add(3)).unwrap_or(u8::MAX),
         _ => 2,
     }
 }

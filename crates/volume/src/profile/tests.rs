@@ -77,15 +77,6 @@ fn other_profiles_are_not_written() {
 }
 
 #[test]
-fn names_and_bits_come_back() {
-    for profile in Profile::ALL {
-        assert_eq!(Profile::of(profile.flags().with(BlockGroupFlags::DATA)), Some(profile));
-        assert_eq!(Profile::from_name(&profile.name().to_lowercase()), Some(profile));
-    }
-    assert_eq!(Profile::of(BlockGroupFlags(0b11 << 3)), None);
-}
-
-#[test]
 fn superblocks_under_any_copy_are_left_out() {
     let mebibyte = 1u64 << 20;
     let none = chunk(Profile::Single, &[65 * mebibyte]);
