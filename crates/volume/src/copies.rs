@@ -241,8 +241,8 @@ impl Copies<'_> {
     fn write(&self, request: ReadRequest, mirror: u8, bytes: &[u8]) -> Result<(), VolumeError> {
         let length = u64::try_from(request.length).unwrap_or(u64::MAX);
         let data = Data::from(bytes);
-        let places = plan_write(self.chunk, request.logical, length)?;
-        for place in places.into_iter().filter(|place| place.mirror == mirror) {
+        let plan = plan_write(self.chunk, request.logical, length)?;
+        for place in plan.places().filter(|place| place.mirror == mirror) {
             let Some(member) = self.volume.member(place.device) else { continue };
             let written = member.device.write_at(place.physical, cut(&data, &place));
             written.inspect_err(|_| member.health.record(HealthEvent::Write))?;

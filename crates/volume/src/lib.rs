@@ -57,7 +57,7 @@ pub use histories::refuse_two_histories;
 pub use mapped_chunk::MappedChunk;
 pub use member::{Member, SeedIdentity};
 pub use members::Members;
-pub use profile::StripeRange;
+pub use profile::{StripeRange, WritePlan, WriteRole};
 pub use read::{PendingReads, ReadsInFlight};
 pub use request::{ReadRequest, WriteRequest};
 pub use superblock::{FoundSuperblock, OpenRules, SuperblockChoice, scan};

@@ -13,10 +13,12 @@ mod parity;
 mod striped;
 mod stripes;
 mod superblock_stripes;
+mod write_plan;
 
 pub use parity::{Column, Rebuild};
 pub use stripes::StripeRange;
 pub use vlinder_format::chunk::Profile;
+pub use write_plan::{PlannedWrite, WritePlan, WriteRole};
 
 use vlinder_format::chunk::Stripe;
 use vlinder_format::{DeviceId, Logical};
@@ -85,22 +87,25 @@ fn has_parity(chunk: &MappedChunk) -> bool {
     chunk.profile.facts().parities > 0
 }
 
-/// Where a range is written: the parts of all copies.
+/// What is to be written for a range, and how many of these writes may fail.
 ///
 /// # Errors
 /// As [`plan_read`].
-pub fn plan_write(
-    chunk: &MappedChunk,
-    logical: Logical,
-    length: u64,
-) -> Result<Vec<StripeRange>, VolumeError> {
+pub fn plan_write(chunk: &MappedChunk, logical: Logical, length: u64) -> Result<WritePlan, VolumeError> {
     if !chunk.profile.is_writable() {
         return Err(VolumeError::UnsupportedProfile { profile: chunk.profile, operation: "writing" });
     }
-    let copies = 0..chunk.profile.copies();
-    let parts: Option<Vec<_>> =
-        copies.map(|mirror| mirrored::place(chunk, logical, length, mirror)).collect();
-    parts.ok_or(VolumeError::Unmapped { logical, length })
+    let facts = chunk.profile.facts();
+    let write = |mirror| {
+        let place = mirrored::place(chunk, logical, length, mirror)?;
+        let role = if mirror == 0 { WriteRole::Data } else { WriteRole::Copy };
+        Some(PlannedWrite { place, role })
+    };
+    let writes: Option<Vec<_>> = (0..facts.copies).map(write).collect();
+    let writes = writes.ok_or(VolumeError::Unmapped { logical, length })?;
+    // As Linux has it (`btrfs_chunk_max_errors`). That is none with DUP: a device that failed to write one
+    // copy is not trusted with the only other.
+    Ok(WritePlan { writes, tolerated_failures: facts.tolerated_failures })
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ fn every_sector_range_of_single_and_dup_lies_at_its_distance_in_each_copy() {
             for last in first..256 {
                 let (logical, length) = (Logical((1 << 20) + first * 4096), (last - first + 1) * 4096);
                 let written = plan_write(&chunk, logical, length).unwrap();
-                assert_eq!(written.len(), stripes.len());
+                assert_eq!((written.writes.len(), written.tolerated_failures), (stripes.len(), 0));
                 for (mirror, physical) in stripes.iter().enumerate() {
                     let expected = StripeRange {
                         mirror: mirror as u8,
@@ -45,7 +45,8 @@ fn every_sector_range_of_single_and_dup_lies_at_its_distance_in_each_copy() {
                         length,
                     };
                     assert_eq!(plan_read(&chunk, logical, length, mirror as u8).unwrap(), [expected]);
-                    assert_eq!(written[mirror], expected);
+                    let role = if mirror == 0 { WriteRole::Data } else { WriteRole::Copy };
+                    assert_eq!(written.writes[mirror], PlannedWrite { place: expected, role });
                 }
             }
         }
