@@ -74,8 +74,8 @@ impl Summary {
             allocated.sort_by_key(|range| range.start);
             DeviceSpace::new(device, total_bytes, allocated)
         };
-        let members = volume.members().iter();
-        let spaces = members.map(|member| space(member.id, member.total_bytes)).collect();
+        let members = volume.members();
+        let spaces = members.iter().map(|member| space(member.id, member.total_bytes)).collect();
         let mut summary = Self { spaces, newest: Default::default() };
         chunks.iter().for_each(|chunk| summary.note_newest(chunk));
         summary

@@ -12,6 +12,7 @@ use crate::batches::Batches;
 use crate::error::{CopyFailure, CopyFault, VolumeError};
 use crate::health::HealthEvent;
 use crate::mapped_chunk::MappedChunk;
+use crate::members::Members;
 use crate::planned_read::put_answer;
 use crate::profile::{Rebuild, StripeRange, plan_read, plan_rebuild, plan_write, ways};
 use crate::request::ReadRequest;
@@ -53,15 +54,15 @@ impl Plan {
 }
 
 /// The copies of a chunk's bytes.
-#[derive(Clone, Copy)]
 pub(crate) struct Copies<'a> {
     volume: &'a Volume,
+    members: Members,
     chunk: &'a MappedChunk,
 }
 
 impl<'a> Copies<'a> {
-    pub(crate) const fn new(volume: &'a Volume, chunk: &'a MappedChunk) -> Self {
-        Self { volume, chunk }
+    pub(crate) fn new(volume: &'a Volume, chunk: &'a MappedChunk) -> Self {
+        Self { volume, members: volume.members(), chunk }
     }
 }
 
@@ -70,7 +71,7 @@ impl Copies<'_> {
     /// they have.
     pub(crate) fn further_ways(&self) -> Vec<(u8, Trust)> {
         let mut further: Vec<(u8, Trust)> = (1..ways(self.chunk)).map(|way| (way, Trust::Current)).collect();
-        if self.volume.members().has_stale() {
+        if self.members.has_stale() {
             further.extend((0..ways(self.chunk)).map(|way| (way, Trust::Any)));
         }
         further
@@ -84,7 +85,7 @@ impl Copies<'_> {
 
     /// Makes many attempts at once; one result for each, in their order.
     pub(crate) fn read_all(&self, attempts: &[Attempt]) -> Vec<Result<Vec<u8>, CopyFault>> {
-        let members = self.volume.members();
+        let members = &self.members;
         let mut batches = Batches::default();
         let mut plans = Vec::with_capacity(attempts.len());
         let mut answers: Vec<Option<Completion>> = Vec::new();
@@ -127,7 +128,7 @@ impl Copies<'_> {
         let mut next = |part: &StripeRange| {
             answers.next().flatten().ok_or(CopyFault::MissingDevice { device: part.device })
         };
-        let (mut bytes, members) = (Vec::new(), self.volume.members());
+        let (mut bytes, members) = (Vec::new(), &self.members);
         match plan {
             Plan::Copy(parts) => {
                 for part in parts {
@@ -168,7 +169,7 @@ impl Copies<'_> {
         if let CopyFault::Damage(damage) = &fault {
             let generation = matches!(damage.fault, Fault::Block(BlockFault::Generation { .. }));
             let event = if generation { HealthEvent::Generation } else { HealthEvent::Corruption };
-            self.volume.members().record(device, event);
+            self.members.record(device, event);
         }
         CopyFailure { mirror, device, physical, fault }
     }
@@ -243,7 +244,7 @@ impl Copies<'_> {
         let data = Data::from(bytes);
         let plan = plan_write(self.chunk, request.logical, length)?;
         for place in plan.places().filter(|place| place.mirror == mirror) {
-            let Some(member) = self.volume.member(place.device) else { continue };
+            let Some(member) = self.members.get(place.device) else { continue };
             let written = member.device.write_at(place.physical, cut(&data, &place));
             written.inspect_err(|_| member.health.record(HealthEvent::Write))?;
         }
@@ -253,7 +254,7 @@ impl Copies<'_> {
     /// Counts, for each device, what was bad on it and what stood in for that.
     fn count_healing(&self, request: ReadRequest, good_way: u8, bad_copies: &[BadCopy]) {
         for bad in bad_copies {
-            if let Some(member) = self.volume.member(bad.failure.device) {
+            if let Some(member) = self.members.get(bad.failure.device) {
                 member.health.count_healed(bad.repaired);
             }
         }
@@ -261,7 +262,7 @@ impl Copies<'_> {
             Plan::of(self.chunk, request, good_way).parts().iter().map(|part| part.device).collect();
         helpers.sort_unstable();
         helpers.dedup();
-        for member in helpers.into_iter().filter_map(|device| self.volume.member(device)) {
+        for member in helpers.into_iter().filter_map(|device| self.members.get(device)) {
             member.health.count_stood_in();
         }
     }

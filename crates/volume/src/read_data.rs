@@ -48,7 +48,7 @@ pub(crate) fn judge_sectors(
     if judged.bad.is_empty() {
         return Ok(Verified { value: judged.bytes, bad_copies: Vec::new() });
     }
-    let further = copies.further_ways();
+    let further = judged.copies.further_ways();
     for way in &further {
         judged.try_runs(*way, is_good);
     }

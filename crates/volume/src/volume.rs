@@ -1,7 +1,7 @@
 //! A volume: its members, its chunks, and what is the same for all of them.
 
-use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_base::sync::{Arc, RwLock};
 use vlinder_device::Device;
 use vlinder_format::chunk::{Chunk, Profile};
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
@@ -53,7 +53,8 @@ pub struct Opened {
 /// Member devices as one address space.
 #[derive(Debug)]
 pub struct Volume {
-    members: Members,
+    /// Requests that began keep the members that they took.
+    members: RwLock<Members>,
     chunks: ChunkLookup,
     geometry: Geometry,
     gate: Arc<Gate>,
@@ -170,7 +171,7 @@ impl Volume {
         };
         Self {
             kept,
-            members,
+            members: RwLock::new(members),
             chunks: ChunkLookup::default(),
             geometry,
             gate: Arc::default(),
@@ -192,18 +193,20 @@ impl Volume {
             // No chunk is known that names a device which is not there.
             return Vec::new();
         }
-        let is_there = |device: DeviceId| self.member(device).is_some();
+        let members = self.members();
+        let is_there = |device: DeviceId| members.get(device).is_some();
         self.chunks().snapshot().into_iter().filter(|chunk| !is_readable(chunk, is_there)).collect()
     }
 
     /// The known chunks of which some bytes are had only from members that were away ([`Member::is_stale`]):
     /// what has no checksums there may be old.
     pub fn stale_chunks(&self) -> Vec<Arc<MappedChunk>> {
-        if !self.members.has_stale() {
+        let members = self.members();
+        if !members.has_stale() {
             return Vec::new();
         }
-        let is_there = |device: DeviceId| self.member(device).is_some();
-        let is_current = |device: DeviceId| self.member(device).is_some_and(|member| !member.is_stale);
+        let is_there = |device: DeviceId| members.get(device).is_some();
+        let is_current = |device: DeviceId| members.get(device).is_some_and(|member| !member.is_stale);
         let is_stale =
             |chunk: &Arc<MappedChunk>| is_readable(chunk, is_there) && !is_readable(chunk, is_current);
         self.chunks().snapshot().into_iter().filter(is_stale).collect()
@@ -214,14 +217,14 @@ impl Volume {
         &self.geometry
     }
 
-    /// The member devices by number.
-    pub const fn members(&self) -> &Members {
-        &self.members
+    /// The member devices as they are now, by number.
+    pub fn members(&self) -> Members {
+        self.members.read().clone()
     }
 
-    /// The member of a number.
-    pub fn member(&self, device: DeviceId) -> Option<&Member> {
-        self.members.get(device)
+    /// The member of a number, as it is now.
+    pub fn member(&self, device: DeviceId) -> Option<Arc<Member>> {
+        self.members.read().get(device).cloned()
     }
 
     /// What was written and stays in memory, with [`Access::InMemory`].
@@ -293,9 +296,10 @@ impl Volume {
             VolumeError::Chunk { logical, source: vlinder_format::chunk::ChunkFault::Flags { found: flags } };
         let profile = Profile::of(flags).ok_or(broken.clone())?;
         let length = chunk.stripe_bytes().ok_or(broken)?;
+        let members = self.members();
         for stripe in &chunk.stripes {
             let end = stripe.physical.checked_add(length);
-            let member = self.member(stripe.device);
+            let member = members.get(stripe.device);
             if member.is_none() && self.is_degraded {
                 continue;
             }

@@ -103,11 +103,12 @@ impl Volume {
             parts.extend(plan.places().map(|place| Part { range, place, data: cut(&data, &place) }));
         }
         parts.sort_by_key(|part| (part.place.device, part.place.physical));
+        let members = self.members();
         let pass = self.gate().enter_write();
         let (mut batches, mut failures) = (Vec::new(), Failures::default());
         for group in parts.chunk_by(|left, right| left.place.device == right.place.device) {
             let Some(device) = group.first().map(|part| part.place.device) else { continue };
-            let Some(member) = self.member(device) else {
+            let Some(member) = members.get(device) else {
                 let fault = CopyFault::MissingDevice { device };
                 group.iter().for_each(|part| failures.add(part.range, &part.place, fault.clone()));
                 continue;
@@ -149,7 +150,7 @@ impl Volume {
         if self.keeps_writes_in_memory() {
             return Ok(());
         }
-        self.publication().check_sole_writer(self.members())
+        self.publication().check_sole_writer(&self.members())
     }
 
     /// Publishes a commit: writes the copies of every member, then the primary of every member durably.
@@ -171,7 +172,7 @@ impl Volume {
         if self.keeps_writes_in_memory() {
             return Ok(());
         }
-        self.publication().publish(self.members(), superblock, device_items)
+        self.publication().publish(&self.members(), superblock, device_items)
     }
 
     /// Publishes an fsync log: writes the primary of every member alone, durably. It is the committed
@@ -187,7 +188,7 @@ impl Volume {
         if self.keeps_writes_in_memory() {
             return Ok(());
         }
-        self.publication().publish_log(self.members(), root, level)
+        self.publication().publish_log(&self.members(), root, level)
     }
 
     /// Tells the devices that a range is no longer needed, in all copies. True if every device took the hint.
@@ -203,9 +204,9 @@ impl Volume {
         }
         let chunk = self.chunks().covering(logical, length)?;
         let _pass = self.gate().enter_write();
-        let mut taken = true;
+        let (mut taken, members) = (true, self.members());
         for place in plan_write(&chunk, logical, length)?.places() {
-            let Some(member) = self.member(place.device) else { continue };
+            let Some(member) = members.get(place.device) else { continue };
             match member.device.discard(place.physical, place.length) {
                 Ok(()) => {}
                 Err(error) if error.kind == DeviceErrorKind::Unsupported => taken = false,

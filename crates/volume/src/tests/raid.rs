@@ -450,7 +450,7 @@ fn what_was_healed_and_by_what_is_counted_for_each_device() {
     let mut is_good = |_: usize, bytes: &[u8]| bytes == vec![7; 4096];
     volume.read_data(ReadRequest { logical: CHUNK, length: 4096 }, &mut is_good).unwrap();
     assert_eq!(
-        volume.member(DeviceId(1)).map(Member::healing),
+        volume.member(DeviceId(1)).as_deref().map(Member::healing),
         Some(Healing { healed: 1, rewritten: 1, stood_in: 1 })
     );
 }

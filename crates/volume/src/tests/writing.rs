@@ -224,12 +224,12 @@ fn what_another_writer_published_while_the_volume_was_opened_is_not_taken_for_wh
     let offset = SuperblockMirror::Primary.offset();
     let volume = dup_volume(&device, Access::ReadWrite);
     device.write_at(offset, primary(&published)).unwrap();
-    let mut primaries = KnownPrimaries::read(volume.members());
+    let mut primaries = KnownPrimaries::read(&volume.members());
     primaries.believe(DeviceId(1), &read);
-    assert!(matches!(primaries.check(volume.members()), Err(VolumeError::WrittenByAnother { .. })));
+    assert!(matches!(primaries.check(&volume.members()), Err(VolumeError::WrittenByAnother { .. })));
     device.write_at(offset, primary(&read)).unwrap();
-    let mut primaries = KnownPrimaries::read(volume.members());
+    let mut primaries = KnownPrimaries::read(&volume.members());
     primaries
         .believe(DeviceId(1), &superblock::find(&*device, SuperblockChoice::default()).unwrap().superblock);
-    primaries.check(volume.members()).unwrap();
+    primaries.check(&volume.members()).unwrap();
 }
