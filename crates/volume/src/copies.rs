@@ -14,7 +14,7 @@ use crate::health::HealthEvent;
 use crate::mapped_chunk::MappedChunk;
 use crate::members::Members;
 use crate::planned_read::put_answer;
-use crate::profile::{Rebuild, StripeRange, plan_read, plan_rebuild, plan_write, ways};
+use crate::profile::{Rebuild, StripeRange, plan_read, plan_rebuild, plan_write, reconstructions};
 use crate::request::ReadRequest;
 use crate::verified::{BadCopy, Trust, Verified};
 use crate::volume::Volume;
@@ -24,7 +24,7 @@ use crate::write::cut;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
     pub(crate) request: ReadRequest,
-    pub(crate) way: u8,
+    pub(crate) reconstruction: u8,
     pub(crate) trust: Trust,
 }
 
@@ -35,11 +35,11 @@ enum Plan {
 }
 
 impl Plan {
-    fn of(chunk: &MappedChunk, request: ReadRequest, way: u8) -> Self {
+    fn of(chunk: &MappedChunk, request: ReadRequest, reconstruction: u8) -> Self {
         let length = u64::try_from(request.length).unwrap_or(u64::MAX);
-        match plan_rebuild(chunk, request.logical, length, way) {
+        match plan_rebuild(chunk, request.logical, length, reconstruction) {
             Ok(Some(rebuilds)) => Self::Rebuild(rebuilds),
-            _ => Self::Copy(plan_read(chunk, request.logical, length, way).unwrap_or_default()),
+            _ => Self::Copy(plan_read(chunk, request.logical, length, reconstruction).unwrap_or_default()),
         }
     }
 
@@ -69,17 +69,24 @@ impl<'a> Copies<'a> {
 impl Copies<'_> {
     /// The ways to try after the first, in this order: where there are stale members, all again with what
     /// they have.
-    pub(crate) fn further_ways(&self) -> Vec<(u8, Trust)> {
-        let mut further: Vec<(u8, Trust)> = (1..ways(self.chunk)).map(|way| (way, Trust::Current)).collect();
+    pub(crate) fn further_reconstructions(&self) -> Vec<(u8, Trust)> {
+        let mut further: Vec<(u8, Trust)> =
+            (1..reconstructions(self.chunk)).map(|reconstruction| (reconstruction, Trust::Current)).collect();
         if self.members.has_stale() {
-            further.extend((0..ways(self.chunk)).map(|way| (way, Trust::Any)));
+            further
+                .extend((0..reconstructions(self.chunk)).map(|reconstruction| (reconstruction, Trust::Any)));
         }
         further
     }
 
     /// Reads bytes in one way, and counts a device's error.
-    pub(crate) fn read(&self, request: ReadRequest, way: u8, trust: Trust) -> Result<Vec<u8>, CopyFault> {
-        let mut read = self.read_all(&[Attempt { request, way, trust }]);
+    pub(crate) fn read(
+        &self,
+        request: ReadRequest,
+        reconstruction: u8,
+        trust: Trust,
+    ) -> Result<Vec<u8>, CopyFault> {
+        let mut read = self.read_all(&[Attempt { request, reconstruction, trust }]);
         read.pop().unwrap_or(Ok(Vec::new()))
     }
 
@@ -90,7 +97,7 @@ impl Copies<'_> {
         let mut plans = Vec::with_capacity(attempts.len());
         let mut answers: Vec<Option<Completion>> = Vec::new();
         for attempt in attempts {
-            let plan = Plan::of(self.chunk, attempt.request, attempt.way);
+            let plan = Plan::of(self.chunk, attempt.request, attempt.reconstruction);
             let parts = plan.parts();
             let believed =
                 parts.iter().try_for_each(|part| members.trusted(part.device, attempt.trust).map(drop));
@@ -182,7 +189,7 @@ impl Copies<'_> {
         verify: &mut dyn FnMut(Vec<u8>) -> Result<T, Damage>,
     ) -> Result<Verified<T>, VolumeError> {
         let mut failures = vec![self.failure(request, 0, first_fault)];
-        for (mirror, trust) in self.further_ways() {
+        for (mirror, trust) in self.further_reconstructions() {
             let attempt = self.read(request, mirror, trust).and_then(|bytes| {
                 verify(bytes.clone()).map(|value| (value, bytes)).map_err(CopyFault::Damage)
             });
@@ -252,14 +259,17 @@ impl Copies<'_> {
     }
 
     /// Counts, for each device, what was bad on it and what stood in for that.
-    fn count_healing(&self, request: ReadRequest, good_way: u8, bad_copies: &[BadCopy]) {
+    fn count_healing(&self, request: ReadRequest, good_reconstruction: u8, bad_copies: &[BadCopy]) {
         for bad in bad_copies {
             if let Some(member) = self.members.get(bad.failure.device) {
                 member.health.count_healed(bad.repaired);
             }
         }
-        let mut helpers: Vec<DeviceId> =
-            Plan::of(self.chunk, request, good_way).parts().iter().map(|part| part.device).collect();
+        let mut helpers: Vec<DeviceId> = Plan::of(self.chunk, request, good_reconstruction)
+            .parts()
+            .iter()
+            .map(|part| part.device)
+            .collect();
         helpers.sort_unstable();
         helpers.dedup();
         for member in helpers.into_iter().filter_map(|device| self.members.get(device)) {

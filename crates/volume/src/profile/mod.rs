@@ -49,8 +49,8 @@ pub fn plan_read(
 
 /// In how many ways each byte of a chunk can be had. The first is read directly; with RAID5 and RAID6 the
 /// others are worked out ([`plan_rebuild`]), else they are copies.
-pub fn ways(chunk: &MappedChunk) -> u8 {
-    if has_parity(chunk) { parity::ways(chunk) } else { chunk.profile.copies() }
+pub fn reconstructions(chunk: &MappedChunk) -> u8 {
+    if has_parity(chunk) { parity::reconstructions(chunk) } else { chunk.profile.copies() }
 }
 
 /// What is read to work a range out of parity, in one of the ways after the first; none where that way is a
@@ -62,12 +62,14 @@ pub fn plan_rebuild(
     chunk: &MappedChunk,
     logical: Logical,
     length: u64,
-    way: u8,
+    reconstruction: u8,
 ) -> Result<Option<Vec<Rebuild>>, VolumeError> {
-    if !has_parity(chunk) || way == 0 {
+    if !has_parity(chunk) || reconstruction == 0 {
         return Ok(None);
     }
-    parity::rebuilds(chunk, logical, length, way).map(Some).ok_or(VolumeError::Unmapped { logical, length })
+    parity::rebuilds(chunk, logical, length, reconstruction)
+        .map(Some)
+        .ok_or(VolumeError::Unmapped { logical, length })
 }
 
 /// Whether all bytes of a chunk can be had while only these devices are there.

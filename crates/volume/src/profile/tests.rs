@@ -96,12 +96,14 @@ fn is_planned(chunk: &MappedChunk, is_there: impl Fn(DeviceId) -> bool) -> bool 
     let all_there = |parts: &[StripeRange]| parts.iter().all(|part| is_there(part.device));
     (0..chunk.chunk.length / STRIPE_LENGTH).all(|stripe| {
         let logical = Logical(chunk.logical.0 + stripe * STRIPE_LENGTH);
-        (0..ways(chunk)).any(|way| match plan_rebuild(chunk, logical, 4096, way).unwrap() {
-            Some(rebuilds) => rebuilds.iter().all(|rebuild| {
-                let parts: Vec<StripeRange> = rebuild.sources.iter().map(|(_, part)| *part).collect();
-                all_there(&parts)
-            }),
-            None => all_there(&plan_read(chunk, logical, 4096, way).unwrap()),
+        (0..reconstructions(chunk)).any(|reconstruction| {
+            match plan_rebuild(chunk, logical, 4096, reconstruction).unwrap() {
+                Some(rebuilds) => rebuilds.iter().all(|rebuild| {
+                    let parts: Vec<StripeRange> = rebuild.sources.iter().map(|(_, part)| *part).collect();
+                    all_there(&parts)
+                }),
+                None => all_there(&plan_read(chunk, logical, 4096, reconstruction).unwrap()),
+            }
         })
     })
 }
