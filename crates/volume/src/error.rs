@@ -60,6 +60,9 @@ pub enum VolumeError {
     /// A device failed where no other copy could help.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// One copy can't be used, where no other was to be tried.
+    #[error(transparent)]
+    Copy(Box<CopyFailure>),
     /// No copy of the bytes is good.
     #[error("no good copy of {length} bytes at {logical}: {}", list(.failures))]
     NoGoodCopy {

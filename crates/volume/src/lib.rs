@@ -4,7 +4,8 @@
 //! This crate must not know trees: it is *given* chunk items, and asks its callers whether bytes are good.
 //!
 //! Reading path: [`Volume`] (open, read, write, flush), [`Members`], [`ChunkMap`], [`profile`] (where the
-//! bytes of a chunk lie), `copies` (what is read where one is bad, and rewritten), [`superblock`] (which copy
+//! bytes of a chunk lie), `copies` (what is read where one is bad, and rewritten),
+//! `one_reconstruction` (each by itself, for a scrub), [`superblock`] (which copy
 //! is believed), `publication` (a commit's superblocks), [`allocation`] (where a new chunk may lie, and how
 //! long it is).
 
@@ -36,6 +37,7 @@ mod known_primaries;
 mod mapped_chunk;
 mod member;
 mod members;
+mod one_reconstruction;
 mod opening;
 mod planned_read;
 pub mod profile;
@@ -57,6 +59,7 @@ pub use histories::refuse_two_histories;
 pub use mapped_chunk::MappedChunk;
 pub use member::{Member, SeedIdentity};
 pub use members::Members;
+pub use one_reconstruction::Replacement;
 pub use profile::{StripeRange, WritePlan, WriteRole};
 pub use read::{PendingReads, ReadsInFlight};
 pub use request::{ReadRequest, WriteRequest};

@@ -455,6 +455,38 @@ fn what_was_healed_and_by_what_is_counted_for_each_device() {
     );
 }
 
+#[test]
+fn what_parity_gives_is_compared_with_what_was_read_directly() {
+    for (profile, devices, count) in [(Profile::Raid5, 3, 2), (Profile::Raid6, 4, 4)] {
+        let (columns, _) = shape(profile, devices).unwrap();
+        let content = random(devices, (columns * ROWS * STRIPE_LENGTH) as usize);
+        let mut laid = lay_out(profile, devices, &content);
+        let request = ReadRequest { logical: Logical(START), length: content.len() };
+        let sound = volume(profile, &laid, &[State::Good; 4][..devices as usize]);
+        assert_eq!(sound.reconstructions(request), Ok(count), "{profile}");
+        for number in 0..count {
+            assert_eq!(sound.compare_reconstruction(request, number, &content), Ok(vec![]), "{profile}");
+        }
+        // The first sector of P of the first row.
+        laid[columns as usize][0] ^= 1;
+        let damaged = volume(profile, &laid, &[State::Good; 4][..devices as usize]);
+        assert_eq!(damaged.compare_reconstruction(request, 0, &content), Ok(vec![]), "{profile}");
+        let wrong = damaged.compare_reconstruction(request, 1, &content).unwrap();
+        let behind = |column| Logical(START + column * STRIPE_LENGTH);
+        assert_eq!(wrong, (0..columns).map(behind).collect::<Vec<_>>(), "{profile}");
+        let states = [State::Good; 4];
+        let writable = volume_for(Access::ReadWrite, profile, &laid, &states[..devices as usize]);
+        let replacement = crate::Replacement {
+            bad: 0,
+            fault: CopyFault::MissingDevice { device: DeviceId(1) },
+            good: 1,
+            bytes: &content,
+        };
+        let rewritten = writable.rewrite_reconstruction(request, replacement, &mut |_| true);
+        assert_eq!(rewritten, Err(VolumeError::UnsupportedProfile { profile, operation: "writing" }));
+    }
+}
+
 /// How many bad copies a sector has that has any.
 fn lying_copies(states: &[State]) -> u64 {
     states.iter().filter(|state| **state == State::Lying).count() as u64
