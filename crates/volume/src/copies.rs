@@ -16,7 +16,7 @@ use crate::members::Members;
 use crate::planned_read::put_answer;
 use crate::profile::{Rebuild, StripeRange, plan_read, plan_rebuild, plan_write, reconstructions};
 use crate::request::ReadRequest;
-use crate::verified::{BadCopy, Trust, Verified};
+use crate::verified::{BadCopy, StaleCopies, Verified};
 use crate::volume::Volume;
 use crate::write::cut;
 
@@ -25,7 +25,7 @@ use crate::write::cut;
 pub(crate) struct Attempt {
     pub(crate) request: ReadRequest,
     pub(crate) reconstruction: u8,
-    pub(crate) trust: Trust,
+    pub(crate) stale_copies: StaleCopies,
 }
 
 /// What is read for an attempt.
@@ -69,12 +69,14 @@ impl<'a> Copies<'a> {
 impl Copies<'_> {
     /// The ways to try after the first, in this order: where there are stale members, all again with what
     /// they have.
-    pub(crate) fn further_reconstructions(&self) -> Vec<(u8, Trust)> {
-        let mut further: Vec<(u8, Trust)> =
-            (1..reconstructions(self.chunk)).map(|reconstruction| (reconstruction, Trust::Current)).collect();
+    pub(crate) fn further_reconstructions(&self) -> Vec<(u8, StaleCopies)> {
+        let mut further: Vec<(u8, StaleCopies)> = (1..reconstructions(self.chunk))
+            .map(|reconstruction| (reconstruction, StaleCopies::Refuse))
+            .collect();
         if self.members.has_stale() {
-            further
-                .extend((0..reconstructions(self.chunk)).map(|reconstruction| (reconstruction, Trust::Any)));
+            further.extend(
+                (0..reconstructions(self.chunk)).map(|reconstruction| (reconstruction, StaleCopies::Accept)),
+            );
         }
         further
     }
@@ -84,9 +86,9 @@ impl Copies<'_> {
         &self,
         request: ReadRequest,
         reconstruction: u8,
-        trust: Trust,
+        stale_copies: StaleCopies,
     ) -> Result<Vec<u8>, CopyFault> {
-        let mut read = self.read_all(&[Attempt { request, reconstruction, trust }]);
+        let mut read = self.read_all(&[Attempt { request, reconstruction, stale_copies }]);
         read.pop().unwrap_or(Ok(Vec::new()))
     }
 
@@ -99,8 +101,9 @@ impl Copies<'_> {
         for attempt in attempts {
             let plan = Plan::of(self.chunk, attempt.request, attempt.reconstruction);
             let parts = plan.parts();
-            let believed =
-                parts.iter().try_for_each(|part| members.trusted(part.device, attempt.trust).map(drop));
+            let believed = parts
+                .iter()
+                .try_for_each(|part| members.trusted(part.device, attempt.stale_copies).map(drop));
             let first = answers.len();
             if believed.is_ok() {
                 for part in &parts {
@@ -159,8 +162,8 @@ impl Copies<'_> {
                 }
             }
         }
-        if let Some(kept) = self.volume.kept() {
-            kept.put_over(request.logical, &mut bytes);
+        if let Some(overlay) = self.volume.memory_overlay() {
+            overlay.put_over(request.logical, &mut bytes);
         }
         Ok(bytes)
     }
@@ -189,8 +192,8 @@ impl Copies<'_> {
         verify: &mut dyn FnMut(Vec<u8>) -> Result<T, Damage>,
     ) -> Result<Verified<T>, VolumeError> {
         let mut failures = vec![self.failure(request, 0, first_fault)];
-        for (mirror, trust) in self.further_reconstructions() {
-            let attempt = self.read(request, mirror, trust).and_then(|bytes| {
+        for (mirror, stale_copies) in self.further_reconstructions() {
+            let attempt = self.read(request, mirror, stale_copies).and_then(|bytes| {
                 verify(bytes.clone()).map(|value| (value, bytes)).map_err(CopyFault::Damage)
             });
             match attempt {
@@ -206,7 +209,7 @@ impl Copies<'_> {
     }
 
     /// Rewrites bad copies from a good one, if the volume may be written and nothing is being written. Both
-    /// are read again first: see [`crate::gate`].
+    /// are read again first: see [`crate::repair_gate`].
     pub(crate) fn repair(
         &self,
         request: ReadRequest,
@@ -234,12 +237,12 @@ impl Copies<'_> {
         if self.volume.is_read_only() || self.volume.keeps_writes_in_memory() {
             return unrepaired(failures);
         }
-        let Some(_pass) = self.volume.gate().try_enter_repair() else { return unrepaired(failures) };
-        if self.read(request, good_mirror, Trust::Any).as_deref() != Ok(good) {
+        let Some(_pass) = self.volume.repair_gate().try_enter_repair() else { return unrepaired(failures) };
+        if self.read(request, good_mirror, StaleCopies::Accept).as_deref() != Ok(good) {
             return unrepaired(failures);
         }
         let mut repair_one = |failure: &CopyFailure| {
-            let still_bad = !self.read(request, failure.mirror, Trust::Any).is_ok_and(&mut *is_good);
+            let still_bad = !self.read(request, failure.mirror, StaleCopies::Accept).is_ok_and(&mut *is_good);
             still_bad && self.write(request, failure.mirror, good).is_ok()
         };
         failures.into_iter().map(|failure| BadCopy { repaired: repair_one(&failure), failure }).collect()

@@ -4,10 +4,9 @@
 //! This crate must not know trees: it is *given* chunk items, and asks its callers whether bytes are good.
 //!
 //! Reading path: [`Volume`] (open, read, write, flush), [`Members`], [`ChunkMap`], [`profile`] (where the
-//! bytes of a chunk lie), `copies` (what is read where one is bad, and rewritten),
-//! `one_reconstruction` (each by itself, for a scrub), [`superblock`] (which copy
-//! is believed), `publication` (a commit's superblocks), [`allocation`] (where a new chunk may lie, and how
-//! long it is).
+//! bytes of a chunk lie), `copies` (what is read where one is bad, and rewritten), `one_reconstruction` (each
+//! by itself, for a scrub), [`superblock`] (which copy is believed), `publication` (a commit's superblocks),
+//! [`allocation`] (where a new chunk may lie, and how long it is).
 
 #![cfg_attr(
     not(test),
@@ -28,15 +27,14 @@ mod chunk_map;
 mod chunk_source;
 mod copies;
 mod error;
-mod gate;
 mod geometry;
 mod health;
 mod histories;
-mod kept;
 mod known_primaries;
 mod mapped_chunk;
 mod member;
 mod members;
+mod memory_overlay;
 mod one_reconstruction;
 mod opening;
 mod planned_read;
@@ -44,6 +42,7 @@ pub mod profile;
 mod publication;
 mod read;
 mod read_data;
+mod repair_gate;
 mod request;
 pub mod superblock;
 mod verified;

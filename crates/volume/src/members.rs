@@ -7,7 +7,7 @@ use vlinder_format::{DeviceId, Uuid};
 use crate::error::{CopyFault, VolumeError};
 use crate::health::HealthEvent;
 use crate::member::Member;
-use crate::verified::Trust;
+use crate::verified::StaleCopies;
 
 /// The member devices of a volume at one moment, by number. A request takes them once and uses them to its
 /// end, whatever joins or leaves the volume meanwhile.
@@ -36,9 +36,9 @@ impl Members {
     }
 
     /// A member, if its bytes are to be believed.
-    pub(crate) fn trusted(&self, device: DeviceId, trust: Trust) -> Result<&Member, CopyFault> {
+    pub(crate) fn trusted(&self, device: DeviceId, stale_copies: StaleCopies) -> Result<&Member, CopyFault> {
         let member = self.get(device).ok_or(CopyFault::MissingDevice { device })?;
-        if member.is_stale && trust == Trust::Current {
+        if member.is_stale && stale_copies == StaleCopies::Refuse {
             return Err(CopyFault::StaleDevice { device });
         }
         Ok(member)

@@ -10,7 +10,7 @@ use crate::error::{CopyFault, VolumeError};
 use crate::mapped_chunk::MappedChunk;
 use crate::profile::{plan_write, reconstructions};
 use crate::request::ReadRequest;
-use crate::verified::{BadCopy, Trust};
+use crate::verified::{BadCopy, StaleCopies};
 use crate::volume::Volume;
 
 /// A reconstruction that is not good, and what to write in its place.
@@ -47,7 +47,7 @@ impl Volume {
             return Err(unmapped(request));
         }
         let copies = Copies::new(self, &chunk);
-        let read = copies.read(request, number, Trust::Any);
+        let read = copies.read(request, number, StaleCopies::Accept);
         read.map_err(|fault| VolumeError::Copy(Box::new(copies.failure(request, number, fault))))
     }
 

@@ -14,7 +14,7 @@ use crate::planned_read::{Planned, put_answer};
 use crate::profile::{StripeRange, plan_read};
 use crate::read_data::judge_sectors;
 use crate::request::ReadRequest;
-use crate::verified::{Trust, Verified};
+use crate::verified::{StaleCopies, Verified};
 use crate::volume::Volume;
 
 /// Reads in flight. Dropping it abandons their results.
@@ -77,7 +77,7 @@ impl Volume {
         let mut batches = Batches::default();
         for (read, (request, by)) in requests.enumerate() {
             let planned = plan(self, request, by);
-            let kept = self.kept().and_then(|kept| kept.whole(request));
+            let kept = self.memory_overlay().and_then(|overlay| overlay.whole(request));
             let mut faults = Vec::new();
             if let Ok((_, parts)) = &planned
                 && kept.is_none()
@@ -85,7 +85,7 @@ impl Volume {
                 // An answer that is put together of several goes into a buffer of its own.
                 let mut buffer = if parts.len() == 1 { fitting(buffers, request.length) } else { None };
                 for part in parts {
-                    match members.trusted(part.device, Trust::Current) {
+                    match members.trusted(part.device, StaleCopies::Refuse) {
                         Ok(_) => batches.add_into(part, Slot { read, part: *part }, buffer.take()),
                         Err(fault) => faults.push((*part, fault)),
                     }
@@ -218,8 +218,8 @@ impl<'a> PendingReads<'a> {
         }
         for planned in reads.iter_mut().flatten() {
             planned.bytes.resize(planned.request.length, 0);
-            if let Some(kept) = volume.kept() {
-                kept.put_over(planned.request.logical, &mut planned.bytes);
+            if let Some(overlay) = volume.memory_overlay() {
+                overlay.put_over(planned.request.logical, &mut planned.bytes);
             }
         }
         (volume, reads)

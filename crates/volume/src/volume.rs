@@ -11,17 +11,17 @@ use crate::chunk_lookup::ChunkLookup;
 use crate::chunk_map::ChunkMap;
 use crate::chunk_source::{ChunkSource, MappedBy};
 use crate::error::VolumeError;
-use crate::gate::Gate;
 use crate::geometry::Geometry;
 use crate::histories::{SuperblockEvidence, contradiction};
-use crate::kept::KeptWrites;
 use crate::known_primaries::KnownPrimaries;
 use crate::mapped_chunk::MappedChunk;
 use crate::member::Member;
 use crate::members::Members;
+use crate::memory_overlay::MemoryOverlay;
 use crate::opening::Assembly;
 use crate::profile::is_readable;
 use crate::publication::Publication;
+use crate::repair_gate::RepairGate;
 use crate::superblock::{self, FoundSuperblock, OpenRules, SuperblockChoice};
 
 /// What may be done with a volume.
@@ -57,9 +57,9 @@ pub struct Volume {
     members: RwLock<Members>,
     chunks: ChunkLookup,
     geometry: Geometry,
-    gate: Arc<Gate>,
+    repair_gate: Arc<RepairGate>,
     /// What was written, with [`Access::InMemory`].
-    kept: Option<KeptWrites>,
+    memory_overlay: Option<MemoryOverlay>,
     publication: Publication,
     read_only: AtomicBool,
     /// Whether members may be missing: chunks may then lie on devices that nobody gave.
@@ -165,16 +165,16 @@ impl Volume {
     }
 
     fn of_members(members: Members, geometry: Geometry, access: Access) -> Self {
-        let kept = match access {
-            Access::InMemory { most_bytes } => Some(KeptWrites::new(geometry.sector_size, most_bytes)),
+        let memory_overlay = match access {
+            Access::InMemory { most_bytes } => Some(MemoryOverlay::new(geometry.sector_size, most_bytes)),
             Access::ReadOnly | Access::ReadWrite => None,
         };
         Self {
-            kept,
+            memory_overlay,
             members: RwLock::new(members),
             chunks: ChunkLookup::default(),
             geometry,
-            gate: Arc::default(),
+            repair_gate: Arc::default(),
             publication: Publication::default(),
             read_only: AtomicBool::new(access == Access::ReadOnly),
             is_degraded: false,
@@ -228,13 +228,13 @@ impl Volume {
     }
 
     /// What was written and stays in memory, with [`Access::InMemory`].
-    pub(crate) const fn kept(&self) -> Option<&KeptWrites> {
-        self.kept.as_ref()
+    pub(crate) const fn memory_overlay(&self) -> Option<&MemoryOverlay> {
+        self.memory_overlay.as_ref()
     }
 
     /// What keeps repairs and writes apart.
-    pub(crate) const fn gate(&self) -> &Arc<Gate> {
-        &self.gate
+    pub(crate) const fn repair_gate(&self) -> &Arc<RepairGate> {
+        &self.repair_gate
     }
 
     /// What is published on the members.
@@ -328,7 +328,7 @@ impl Volume {
 
     /// Whether writes stay in memory ([`Access::InMemory`]).
     pub const fn keeps_writes_in_memory(&self) -> bool {
-        self.kept.is_some()
+        self.memory_overlay.is_some()
     }
 
     /// Refuses all writes and repairs from now on: after an error that leaves the disk's state unsure.

@@ -9,9 +9,9 @@ use vlinder_format::superblock::Superblock;
 use vlinder_format::{Level, Logical};
 
 use crate::error::{CopyFailure, CopyFault, VolumeError, lacks_room_on_host};
-use crate::gate::WritePass;
 use crate::health::{Health, HealthEvent};
 use crate::profile::{StripeRange, WritePlan, plan_write};
+use crate::repair_gate::WritePass;
 use crate::request::WriteRequest;
 use crate::volume::Volume;
 
@@ -77,12 +77,12 @@ impl Volume {
         if self.is_read_only() {
             return Err(VolumeError::ReadOnly);
         }
-        if let Some(kept) = self.kept() {
+        if let Some(overlay) = self.memory_overlay() {
             for WriteRequest { logical, data } in &requests {
                 let length = u64::try_from(data.as_slice().len()).unwrap_or(u64::MAX);
                 self.chunks().covering(*logical, length)?;
             }
-            kept.keep(&requests)?;
+            overlay.keep(&requests)?;
             return Ok(self.submit_plans(Vec::new()));
         }
         let mut plans = Vec::with_capacity(requests.len());
@@ -104,7 +104,7 @@ impl Volume {
         }
         parts.sort_by_key(|part| (part.place.device, part.place.physical));
         let members = self.members();
-        let pass = self.gate().enter_write();
+        let pass = self.repair_gate().enter_write();
         let (mut batches, mut failures) = (Vec::new(), Failures::default());
         for group in parts.chunk_by(|left, right| left.place.device == right.place.device) {
             let Some(device) = group.first().map(|part| part.place.device) else { continue };
@@ -203,7 +203,7 @@ impl Volume {
             return Ok(false);
         }
         let chunk = self.chunks().covering(logical, length)?;
-        let _pass = self.gate().enter_write();
+        let _pass = self.repair_gate().enter_write();
         let (mut taken, members) = (true, self.members());
         for place in plan_write(&chunk, logical, length)?.places() {
             let Some(member) = members.get(place.device) else { continue };

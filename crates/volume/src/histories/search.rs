@@ -26,7 +26,7 @@ use crate::chunk_source::MappedBy;
 use crate::copies::Copies;
 use crate::profile::{plan_read, reconstructions};
 use crate::request::ReadRequest;
-use crate::verified::Trust;
+use crate::verified::StaleCopies;
 use crate::volume::Volume;
 
 /// Blocks that are looked at before a search is given up: it ends long before, but where an image was made
@@ -173,7 +173,7 @@ impl<'a> Search<'a> {
             let Ok(parts) = plan_read(&chunk, logical, length, reconstruction) else { continue };
             let Some(device) = parts.first().map(|part| part.device) else { continue };
             // What a device can't read proves nothing of what was written there.
-            let Ok(bytes) = copies.read(request, reconstruction, Trust::Any) else { continue };
+            let Ok(bytes) = copies.read(request, reconstruction, StaleCopies::Accept) else { continue };
             places.push((device, self.sound(bytes, logical)));
         }
         places
