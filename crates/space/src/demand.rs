@@ -2,9 +2,9 @@
 
 use crate::charge::{Charge, given_back};
 
-/// What a handle may draw on beside what every change may use.
+/// Which part of the reserve a handle may draw on, beside what every change may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Draw {
+pub enum ReserveAccess {
     /// On nothing: it leaves the margin that Linux, too, keeps for what comes after.
     #[default]
     Nothing,
@@ -91,14 +91,14 @@ pub struct Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asker {
     /// What the operation may draw on.
-    pub draw: Draw,
+    pub access: ReserveAccess,
     /// What it was promised before.
     pub held: Charge,
 }
 
-impl From<Draw> for Asker {
+impl From<ReserveAccess> for Asker {
     /// An operation that begins.
-    fn from(draw: Draw) -> Self {
-        Self { draw, held: Charge::default() }
+    fn from(access: ReserveAccess) -> Self {
+        Self { access, held: Charge::default() }
     }
 }

@@ -3,7 +3,7 @@
 //! This crate must not know transaction handles or what an inode means, nor read a tree: what it has to know
 //! of the trees it is told ([`TreeSizes`]) or asks for ([`LookUps`]).
 //!
-//! Reading path: [`Charge`] and its price (what a change may take), [`Draw`] and [`Wanted`] (how much of the
+//! Reading path: [`Charge`] and its price (what a change may take), [`ReserveAccess`] and [`Wanted`] (how much of the
 //! rest a caller may take), `promises` (whether all promises fit together), `groups` (what of a block group
 //! is free, reserved, used and pinned), [`SpaceManager`], [`Pins`] and [`Reservations`] (all of that, under
 //! one lock), `tickets` (the order of callers that were refused).
@@ -31,13 +31,13 @@ mod tickets;
 
 pub use chains::{ExtentLeaf, ExtentLeaves};
 pub use charge::{BLOCK_ITEM_BYTES, Charge, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, OwnMoves, TreeSizes};
-pub use demand::{Asker, Draw, PromisedData, Wanted};
+pub use demand::{Asker, PromisedData, ReserveAccess, Wanted};
 pub use free_ranges::FreeRanges;
 pub use group_range::GroupRange;
 pub use groups::{Group, PURPOSES, Purpose, Taken, TakenPlace};
 pub use leased::Needing;
 pub use manager::{ChangedGroup, ChunkBeingMade, SpaceManager};
-pub use pinned::Waiting;
+pub use pinned::PinStage;
 pub use pins::Pins;
 pub use promises::{GlobalReserve, Room, Unallocated};
 pub use removal::GroupUse;

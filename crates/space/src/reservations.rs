@@ -4,7 +4,7 @@
 use vlinder_base::sync::atomic::Ordering;
 
 use crate::charge::{Charge, OwnMoves, TreeSizes};
-use crate::demand::{Draw, PromisedData, Wanted};
+use crate::demand::{PromisedData, ReserveAccess, Wanted};
 use crate::groups::Purpose;
 use crate::ledger::{Ledger, State};
 use crate::promises::{GlobalReserve, Room, Unallocated};
@@ -68,8 +68,8 @@ impl State {
     }
 
     /// Whether the groups, and the chunks that can be made, have room for what is wanted beside all else.
-    fn fits(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Promised {
-        let mut needs = self.promises.needs(draw, waiting, wanted);
+    fn fits(&self, access: ReserveAccess, waiting: Charge, wanted: Wanted) -> Promised {
+        let mut needs = self.promises.needs(access, waiting, wanted);
         let mut lacking = self.lacking(needs);
         if wanted.data.bytes > 0 && lacking.data > 0 && !self.is_mixed {
             // A chunk of data takes for good what metadata could have had.
@@ -83,20 +83,20 @@ impl State {
             None => Promised::Unmeasured(ChunkChanges(self.chunk_changes)),
             Some(unallocated) if unallocated.taken_by(lacking) <= unallocated.bytes => Promised::Given,
             Some(unallocated) => {
-                let owed = self.promises.owed(draw, waiting, wanted);
-                if !self.is_counted || self.would_fit_into_more(draw, &owed) {
+                let owed = self.promises.owed(access, waiting, wanted);
+                if !self.is_counted || self.would_fit_into_more(access, &owed) {
                     return Promised::Uncounted(SizeChanges(self.size_changes), owed);
                 }
                 let sizes = self.promises.sizes();
-                tracing::trace!(?draw, ?waiting, ?wanted, ?needs, ?lacking, ?unallocated, ?sizes, reserve = ?self.promises.reserve(), "no room");
+                tracing::trace!(draw = ?access, ?waiting, ?wanted, ?needs, ?lacking, ?unallocated, ?sizes, reserve = ?self.promises.reserve(), "no room");
                 Promised::Refused
             }
         }
     }
 
     /// Whether what is owed would have room, were more places chosen for new blocks than there are.
-    fn would_fit_into_more(&self, draw: Draw, owed: &Charge) -> bool {
-        let sizes = self.promises.sizes_for(draw);
+    fn would_fit_into_more(&self, access: ReserveAccess, owed: &Charge) -> bool {
+        let sizes = self.promises.sizes_for(access);
         let room = self.groups.available(Purpose::Metadata) / sizes.block_bytes.max(1);
         let wanted = sizes.blocks_by_moves(owed).filter(|wanted| *wanted > self.chosen_for);
         wanted.is_some_and(|wanted| wanted <= room && wanted > sizes.chosen_blocks)
@@ -213,12 +213,12 @@ impl<'a> Reservations<'a> {
     pub fn promise(
         &self,
         wanted: Wanted,
-        draw: Draw,
+        access: ReserveAccess,
         waiting: impl Fn() -> Charge,
         look_ups: &impl LookUps,
     ) -> bool {
         for _ in 0..MOST_LOOK_UPS {
-            match self.promise_by_what_is_known(wanted, draw, &waiting) {
+            match self.promise_by_what_is_known(wanted, access, &waiting) {
                 Promised::Given => return true,
                 Promised::Refused => return false,
                 Promised::Unmeasured(chunks) => self.set_unallocated(chunks, look_ups.unallocated()),
@@ -228,7 +228,7 @@ impl<'a> Reservations<'a> {
                 Promised::Overtaken => {}
             }
         }
-        let is_given = self.promise_by_what_is_known(wanted, draw, &waiting) == Promised::Given;
+        let is_given = self.promise_by_what_is_known(wanted, access, &waiting) == Promised::Given;
         if !is_given {
             tracing::warn!(
                 "a request for space was refused: promises, chunks or trees changed at each of {MOST_LOOK_UPS} looks"
@@ -240,7 +240,7 @@ impl<'a> Reservations<'a> {
     fn promise_by_what_is_known(
         &self,
         wanted: Wanted,
-        draw: Draw,
+        access: ReserveAccess,
         waiting: &impl Fn() -> Charge,
     ) -> Promised {
         let given_back = self.ledger.given_back.load(Ordering::Acquire);
@@ -252,7 +252,7 @@ impl<'a> Reservations<'a> {
         if self.ledger.given_back.load(Ordering::Relaxed) != given_back {
             return Promised::Overtaken;
         }
-        let promised = state.fits(draw, waiting, wanted);
+        let promised = state.fits(access, waiting, wanted);
         if promised == Promised::Given {
             state.promises.add_handle(wanted.changes);
             state.promises.add_data(wanted.data);
@@ -265,7 +265,7 @@ impl<'a> Reservations<'a> {
     pub fn metadata_of_refused(&self, data: PromisedData) -> Option<u64> {
         let state = self.ledger.state.lock();
         let wanted = Wanted { data, ..Wanted::default() };
-        let needs = state.promises.needs(Draw::Margin, Charge::default(), wanted);
+        let needs = state.promises.needs(ReserveAccess::Margin, Charge::default(), wanted);
         let lacking = state.lacking(Room { metadata: 0, ..needs });
         let unallocated =
             state.unallocated.map_or(0, |unallocated| unallocated.bytes / unallocated.data_copies.max(1));
@@ -286,7 +286,7 @@ impl<'a> Reservations<'a> {
     /// What there is of metadata space and what is wanted of it, for messages.
     pub fn describe_room(&self, waiting: Charge) -> String {
         let state = self.ledger.state.lock();
-        let needs = state.promises.needs(Draw::LastReserve, waiting, Wanted::default());
+        let needs = state.promises.needs(ReserveAccess::LastReserve, waiting, Wanted::default());
         let available = Room {
             data: state.groups.available(Purpose::Data),
             metadata: state.groups.available(Purpose::Metadata),
@@ -344,9 +344,9 @@ impl<'a> Reservations<'a> {
 
     /// What promises and `waiting` changes, and so much metadata beside them, need of new chunks beyond what
     /// the groups have.
-    pub fn lacking(&self, draw: Draw, waiting: Charge, metadata: u64) -> Room {
+    pub fn lacking(&self, access: ReserveAccess, waiting: Charge, metadata: u64) -> Room {
         let state = self.ledger.up_to_date();
-        let mut needs = state.promises.needs(draw, waiting, Wanted::default());
+        let mut needs = state.promises.needs(access, waiting, Wanted::default());
         needs.metadata = needs.metadata.saturating_add(metadata);
         state.lacking(needs)
     }
@@ -409,7 +409,8 @@ mod tests {
         let disturbances = Cell::new(disturbances);
         let look_ups = Disturbed { space: &space, unallocated, disturbances, look_ups: Cell::new(0) };
         let wanted = Wanted { changes: Charge::leaves(1), ..Wanted::default() };
-        let promised = space.reservations().promise(wanted, Draw::LastReserve, Charge::default, &look_ups);
+        let promised =
+            space.reservations().promise(wanted, ReserveAccess::LastReserve, Charge::default, &look_ups);
         assert_eq!(space.reservations().promised_changes() != Charge::default(), promised);
         (promised, look_ups.look_ups.get())
     }
@@ -446,7 +447,7 @@ mod tests {
             look_ups: Cell::new(0),
         };
         let ask = |wanted, waiting: &dyn Fn() -> Charge| {
-            space.reservations().promise(wanted, Draw::LastReserve, waiting, &look_ups)
+            space.reservations().promise(wanted, ReserveAccess::LastReserve, waiting, &look_ups)
         };
         assert!(ask(Wanted { changes: own, ..wanted }, &Charge::default));
         // All that the handle was promised waits from now on; it ended after somebody had been told that

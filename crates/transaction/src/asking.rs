@@ -10,7 +10,7 @@ use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
 use crate::measuring::{NO_GENERATION, references_of};
 use crate::promises::Reserver;
 use vlinder_forest::OpenTree;
-use vlinder_space::{Asker, Charge, Draw};
+use vlinder_space::{Asker, Charge, ReserveAccess};
 
 /// How references of a block's children change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl<'a> Asking<'a> {
         items: usize,
         measure: impl FnOnce() -> Result<(Charge, Vec<TouchedExtent>), TreeError>,
     ) -> Result<Charge, TreeError> {
-        let ordinary = Asker { draw: self.asker.draw.min(Draw::Margin), ..self.asker };
+        let ordinary = Asker { access: self.asker.access.min(ReserveAccess::Margin), ..self.asker };
         if self.reserver.try_changes(counted, ordinary) {
             return Ok(counted);
         }

@@ -87,7 +87,7 @@ mod tests {
     use crate::extents::leaf_extents::data_extents;
     use crate::opening_tests::{new_image, write};
     use crate::reservation::Reservation;
-    use vlinder_space::{Charge, Draw, Purpose};
+    use vlinder_space::{Charge, Purpose, ReserveAccess};
 
     const SECTOR: u64 = 4096;
     const FILE: ObjectId = ObjectId(257);
@@ -125,8 +125,9 @@ mod tests {
     /// Takes all room but that of the smallest step.
     fn take_room(engine: &Engine) -> Charge {
         let blocks = |blocks| Charge { blocks, ..Charge::default() };
-        let fits =
-            |count| engine.core().reserver().try_changes(blocks(count) + SMALLEST_STEP, Draw::LastReserve);
+        let fits = |count| {
+            engine.core().reserver().try_changes(blocks(count) + SMALLEST_STEP, ReserveAccess::LastReserve)
+        };
         let (mut fitting, mut refused) = (0, 1 << 20);
         while refused - fitting > 1 {
             let middle = fitting + (refused - fitting) / 2;
@@ -137,7 +138,7 @@ mod tests {
                 refused = middle;
             }
         }
-        assert!(engine.core().reserver().try_changes(blocks(fitting), Draw::LastReserve));
+        assert!(engine.core().reserver().try_changes(blocks(fitting), ReserveAccess::LastReserve));
         blocks(fitting)
     }
 

@@ -5,7 +5,7 @@ use vlinder_base::metrics::{Gauge, Registry, Unit};
 use vlinder_base::sync::{Arc, Mutex, Weak};
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, Logical};
-use vlinder_space::{Needing, Pins, Waiting};
+use vlinder_space::{Needing, PinStage, Pins};
 use vlinder_tree::Leases;
 use vlinder_tree::lease::{CommitLease, LeaseObserver};
 use vlinder_volume::Volume;
@@ -74,8 +74,8 @@ impl FreedSpace {
             self.revoke_leases(pins);
         }
         // Discarded before anyone may take it again.
-        self.discard(&pins.waiting_ranges(Waiting::Committing));
-        pins.unpin(Waiting::Committing);
+        self.discard(&pins.waiting_ranges(PinStage::Committing));
+        pins.unpin(PinStage::Committing);
     }
 
     /// Takes all leases back if that gives space; false if they hold none.
@@ -95,8 +95,8 @@ impl FreedSpace {
         // One at a time: another's ranges may be discarded at this moment.
         let _releasing = self.releasing.lock();
         pins.release_unleased(|needing| self.still_needing(needing));
-        self.discard(&pins.waiting_ranges(Waiting::Released));
-        pins.unpin(Waiting::Released);
+        self.discard(&pins.waiting_ranges(PinStage::Released));
+        pins.unpin(PinStage::Released);
         self.count_held(pins);
     }
 

@@ -25,7 +25,7 @@ use crate::uuids::UuidTree;
 use vlinder_forest::Referrer;
 use vlinder_forest::{OpenTree, new_root_item};
 use vlinder_space::Taken;
-use vlinder_space::{Charge, Draw, Purpose, TreeSizes};
+use vlinder_space::{Charge, Purpose, ReserveAccess, TreeSizes};
 
 /// The right to change things in the running transaction. The transaction does not end while it is open.
 pub struct Handle<'a> {
@@ -58,7 +58,8 @@ impl EngineCore {
         self.latch().check_writable()?;
         let _timer = self.metrics().begin_wait_time.time();
         self.relieve()?;
-        self.reserver().promise_changes(reservation.changes, reservation.draw, || self.commit().map(drop))?;
+        self.reserver()
+            .promise_changes(reservation.changes, reservation.access, || self.commit().map(drop))?;
         self.begin_promised(reservation)
     }
 
@@ -72,7 +73,7 @@ impl EngineCore {
         let _timer = self.metrics().begin_wait_time.time();
         self.relieve()?;
         let reserver = self.reserver();
-        if !reserver.try_changes(reservation.changes, reservation.draw) {
+        if !reserver.try_changes(reservation.changes, reservation.access) {
             return Err(reserver.no_space(reservation.changes));
         }
         self.begin_promised(reservation)
@@ -85,7 +86,7 @@ impl EngineCore {
         let generation = joined.inspect_err(|_| self.space().reservations().unpromise(changes))?;
         Ok(Handle {
             core: self,
-            editor: self.editor(generation, Some(reservation.draw.max(Draw::Margin)), changes),
+            editor: self.editor(generation, Some(reservation.access.max(ReserveAccess::Margin)), changes),
             generation,
             promised: changes,
             kind: reservation.kind,

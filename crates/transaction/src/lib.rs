@@ -101,6 +101,6 @@ pub use reservation::{Reservation, SUBVOLUME_DELETION_LEAVES};
 pub use snapshots::{AfterSnapshot, PromisedSnapshot, SnapshotRequest};
 pub use troubles::{FailedCommit, Troubles};
 pub use vlinder_space::{
-    Charge, ChunkShare, DeviceReport, Draw, KindReport, PromisedData, Purpose, Reservations, SpaceReport,
-    Ticket,
+    Charge, ChunkShare, DeviceReport, KindReport, PromisedData, Purpose, Reservations, ReserveAccess,
+    SpaceReport, Ticket,
 };

@@ -19,7 +19,7 @@ use crate::measuring::Measuring;
 use crate::phase::{Activity, RunningTransaction};
 use crate::system_trees::SystemTrees;
 use vlinder_forest::OpenTree;
-use vlinder_space::{Asker, Charge, Draw, PromisedData, Reservations, SpaceManager, Wanted};
+use vlinder_space::{Asker, Charge, PromisedData, Reservations, ReserveAccess, SpaceManager, Wanted};
 
 /// Data space promised to a write that is not allocated yet, and the metadata space for it; settles on drop.
 pub struct DataPromise<'a> {
@@ -137,7 +137,7 @@ impl<'a> Reserver<'a> {
     pub(crate) fn promise_changes(
         &self,
         changes: Charge,
-        draw: Draw,
+        access: ReserveAccess,
         commit: impl Fn() -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         if changes == Charge::default() {
@@ -147,13 +147,13 @@ impl<'a> Reserver<'a> {
         let promised = if CommittingThread::is_this() {
             // A participant puts in what has waited in memory. It can't wait for a commit, which is this one;
             // what finds no room stays where it is.
-            self.try_promise(wanted, draw)
+            self.try_promise(wanted, access)
         } else {
             // Others may draw on the reserve at the moment: a commit waits for them, and gives back what they
             // do not need.
-            self.promise_making_room(wanted, draw.min(Draw::Margin), &commit)?
-                || (draw > Draw::Margin
-                    && self.promise_between_commits(RESERVE_TRIES, wanted, draw, &commit)?)
+            self.promise_making_room(wanted, access.min(ReserveAccess::Margin), &commit)?
+                || (access > ReserveAccess::Margin
+                    && self.promise_between_commits(RESERVE_TRIES, wanted, access, &commit)?)
         };
         if promised { Ok(()) } else { Err(self.no_space(changes)) }
     }
@@ -162,24 +162,24 @@ impl<'a> Reserver<'a> {
     fn promise_making_room(
         &self,
         wanted: Wanted,
-        draw: Draw,
+        access: ReserveAccess,
         commit: impl Fn() -> Result<(), EngineError>,
     ) -> Result<bool, EngineError> {
-        if self.promise_between_commits(TRIES, wanted, draw, commit)? {
+        if self.promise_between_commits(TRIES, wanted, access, commit)? {
             return Ok(true);
         }
         // Reading an older state matters less than any change.
-        Ok(self.revoke_leases() && self.try_promise(wanted, draw))
+        Ok(self.revoke_leases() && self.try_promise(wanted, access))
     }
 
     fn promise_between_commits(
         &self,
         tries: u32,
         wanted: Wanted,
-        draw: Draw,
+        access: ReserveAccess,
         commit: impl Fn() -> Result<(), EngineError>,
     ) -> Result<bool, EngineError> {
-        let attempt = || self.try_promise(wanted, draw);
+        let attempt = || self.try_promise(wanted, access);
         attempt_between_commits(tries, attempt, || self.would_gain_by_committing(), commit)
     }
 
@@ -204,36 +204,36 @@ impl<'a> Reserver<'a> {
 
     /// Promises metadata if there is room; false where there is none. There is room for nothing always.
     pub(crate) fn try_changes(&self, changes: Charge, asker: impl Into<Asker>) -> bool {
-        let Asker { draw, held } = asker.into();
+        let Asker { access, held } = asker.into();
         let wanted = Wanted { changes, held, ..Wanted::default() };
-        changes == Charge::default() || self.try_promise(wanted, draw)
+        changes == Charge::default() || self.try_promise(wanted, access)
     }
 
     /// Asks for a promise: by counts of what waits for the commit, by what was measured of that before, and
     /// at last measured anew. Never commits.
-    fn try_promise(&self, wanted: Wanted, draw: Draw) -> bool {
+    fn try_promise(&self, wanted: Wanted, access: ReserveAccess) -> bool {
         // What may be put off does not keep away those who draw on the reserve.
         let postponable = || {
-            if draw > Draw::Margin { Charge::default() } else { self.awaited() }
+            if access > ReserveAccess::Margin { Charge::default() } else { self.awaited() }
         };
         let counted = || self.queues().waiting() + postponable();
         let measured = || self.measured().map_or_else(counted, |changes| changes + postponable());
-        if self.reservations().promise(wanted, draw, counted, &self.sizing)
+        if self.reservations().promise(wanted, access, counted, &self.sizing)
             || (self.measured().is_some()
-                && self.reservations().promise(wanted, draw, measured, &self.sizing))
+                && self.reservations().promise(wanted, access, measured, &self.sizing))
         {
             return true;
         }
         counted() != Charge::default()
             && self.measuring().measure_waiting()
-            && self.reservations().promise(wanted, draw, measured, &self.sizing)
+            && self.reservations().promise(wanted, access, measured, &self.sizing)
     }
 
     /// Whether there is room for all that waits for the commit, for what the commit takes by itself, and for
     /// what handles were promised: what every promise leaves room for.
     pub(crate) fn has_room_for_promises(&self) -> bool {
         let nothing = Wanted::default();
-        self.try_promise(nothing, Draw::LastReserve)
+        self.try_promise(nothing, ReserveAccess::LastReserve)
     }
 
     /// Whether one item more can be changed outside a transaction, for a participant to put in before the
@@ -242,7 +242,7 @@ impl<'a> Reserver<'a> {
     pub(crate) fn has_room_for_item(&self) -> bool {
         let beside = self.queues().items_beside(1, self.trees().forest().may_share_blocks());
         let changes = Charge::leaves(1) + beside;
-        let has_room = self.try_changes(changes, Draw::Nothing);
+        let has_room = self.try_changes(changes, ReserveAccess::Nothing);
         if has_room {
             self.reservations().unpromise(changes);
         }
@@ -261,7 +261,7 @@ impl<'a> Reserver<'a> {
         commit: impl Fn() -> Result<(), EngineError>,
     ) -> Result<DataPromise<'a>, EngineError> {
         let wanted = Wanted { data: space, ..Wanted::default() };
-        if self.promise_making_room(wanted, Draw::Margin, commit)? {
+        if self.promise_making_room(wanted, ReserveAccess::Margin, commit)? {
             return Ok(self.data_promise(space, 0));
         }
         match self.reservations().metadata_of_refused(space) {
@@ -292,7 +292,7 @@ impl<'a> Reserver<'a> {
         let between = Charge { added_references: sectors, dropped_references: sectors, ..Charge::default() };
         let counted = space.with_copies(copies + between);
         let wanted = Wanted { data: counted, ..Wanted::default() };
-        if self.try_promise(wanted, Draw::Margin) {
+        if self.try_promise(wanted, ReserveAccess::Margin) {
             return Ok(self.data_promise(counted, LEAVES_AROUND_RUN));
         }
         match self.measuring().copies_at(tree, keys()) {

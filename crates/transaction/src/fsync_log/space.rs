@@ -7,7 +7,7 @@ use vlinder_tree::TreeError;
 use super::writer::LogWriter;
 use crate::promises::Reserver;
 use vlinder_space::Taken;
-use vlinder_space::{Charge, Draw, Purpose};
+use vlinder_space::{Charge, Purpose, ReserveAccess};
 
 /// Logs hold at most three times as much as they leave.
 const LEAST_LEFT_SHARE: u64 = 3;
@@ -31,7 +31,7 @@ pub(crate) fn take_for_log(
     }
     // A leaf costs more than the block that it is.
     let blocks = Charge::leaves(u64::try_from(count).unwrap_or(u64::MAX));
-    if !reserver.try_changes(blocks, Draw::Nothing) {
+    if !reserver.try_changes(blocks, ReserveAccess::Nothing) {
         return Err(no_space);
     }
     let goal = into.len() + count;
