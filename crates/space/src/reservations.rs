@@ -36,7 +36,7 @@ pub trait LookUps {
 /// Look-ups of one promise. Two are enough at rest; each further one means that a chunk or a commit of
 /// another thread made the one before worthless. After so many the promise is refused, as if there were no
 /// room: what cannot be known cannot be promised, and the caller tries again after a commit.
-const MOST_LOOK_UPS: u32 = 64;
+const MAX_LOOK_UPS: u32 = 64;
 
 /// A state of the trees' sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +217,7 @@ impl<'a> Reservations<'a> {
         waiting: impl Fn() -> Charge,
         look_ups: &impl LookUps,
     ) -> bool {
-        for _ in 0..MOST_LOOK_UPS {
+        for _ in 0..MAX_LOOK_UPS {
             match self.promise_by_what_is_known(wanted, access, &waiting) {
                 Promised::Given => return true,
                 Promised::Refused => return false,
@@ -231,7 +231,7 @@ impl<'a> Reservations<'a> {
         let is_given = self.promise_by_what_is_known(wanted, access, &waiting) == Promised::Given;
         if !is_given {
             tracing::warn!(
-                "a request for space was refused: promises, chunks or trees changed at each of {MOST_LOOK_UPS} looks"
+                "a request for space was refused: promises, chunks or trees changed at each of {MAX_LOOK_UPS} looks"
             );
         }
         is_given
@@ -473,7 +473,7 @@ mod tests {
         for unallocated in [UNALLOCATED, SCARCE] {
             let (promised, look_ups) = ask(unallocated, 5);
             assert!(promised && look_ups > 5, "{look_ups}");
-            assert_eq!(ask(unallocated, u32::MAX), (false, MOST_LOOK_UPS));
+            assert_eq!(ask(unallocated, u32::MAX), (false, MAX_LOOK_UPS));
         }
     }
 }

@@ -11,7 +11,7 @@ use vlinder_tree::lease::{CommitLease, LeaseObserver};
 use vlinder_volume::Volume;
 
 /// Pieces of space that leases may hold, at some 50 bytes of memory each; beyond, they are revoked.
-const MOST_HELD_PIECES: usize = 1 << 19;
+const MAX_HELD_PIECES: usize = 1 << 19;
 
 /// The leases on committed states, and the way of freed space from pinned to free.
 ///
@@ -70,7 +70,7 @@ impl FreedSpace {
     pub(crate) fn publish(&self, pins: Pins<'_>) {
         pins.hold_leased(|needing| self.still_needing(needing));
         let (_, pieces) = self.count_held(pins);
-        if pieces > MOST_HELD_PIECES {
+        if pieces > MAX_HELD_PIECES {
             self.revoke_leases(pins);
         }
         // Discarded before anyone may take it again.

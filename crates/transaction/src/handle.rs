@@ -47,7 +47,7 @@ fn timestamp(moment: Moment) -> Timestamp {
 }
 
 /// Extents with pending references that a transaction keeps in memory, at some 200 bytes each.
-const MOST_DELAYED_HEADS: usize = 100_000;
+const MAX_DELAYED_HEADS: usize = 100_000;
 
 impl EngineCore {
     /// Joins the running transaction, or waits for the next if it is just ending.
@@ -101,7 +101,7 @@ impl EngineCore {
     fn relieve(&self) -> Result<(), EngineError> {
         let blocks = self.trees().store().dirty_bytes() > self.options().dirty_blocks_bytes();
         let items = self.queues().pending().bytes() > self.options().dirty_bytes / 4;
-        let references = self.queues().delayed().len() > MOST_DELAYED_HEADS;
+        let references = self.queues().delayed().len() > MAX_DELAYED_HEADS;
         if blocks || items || references { self.commit().map(drop) } else { Ok(()) }
     }
 }

@@ -310,11 +310,11 @@ pub(crate) fn lacks_room_on_host(error: &DeviceError) -> bool {
 }
 
 /// A device that fails fails every write of a commit; the first few tell what there is to tell.
-const MOST_LISTED: usize = 4;
+const MAX_LISTED: usize = 4;
 
 fn list(failures: &[CopyFailure]) -> String {
-    let listed = failures.iter().take(MOST_LISTED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    match failures.len().saturating_sub(MOST_LISTED) {
+    let listed = failures.iter().take(MAX_LISTED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    match failures.len().saturating_sub(MAX_LISTED) {
         0 => listed,
         more => format!("{listed}; and {more} more of the kind"),
     }

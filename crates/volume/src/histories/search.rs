@@ -31,7 +31,7 @@ use crate::volume::Volume;
 
 /// Blocks that are looked at before a search is given up: it ends long before, but where an image was made
 /// up.
-const MOST_BLOCKS: usize = 1 << 18;
+const MAX_BLOCKS: usize = 1 << 18;
 
 /// What a search found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl<'a> Search<'a> {
     /// Looks at the blocks that are younger than `floor`, the youngest first, until one proves something.
     pub(super) fn run(mut self, floor: Generation) -> Evidence {
         while let Some((at, reached)) = self.waiting.pop_last() {
-            if at.0 <= floor || self.seen.len() >= MOST_BLOCKS {
+            if at.0 <= floor || self.seen.len() >= MAX_BLOCKS {
                 return Evidence::Nothing;
             }
             self.seen.insert(at);
