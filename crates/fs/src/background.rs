@@ -40,7 +40,8 @@ pub(crate) fn start(maintenance: &Arc<Maintenance>, options: &OpenOptions) -> Re
                 Wake::Stop => return,
                 Wake::WriteOut { asked_on } => {
                     aside.keep_off(asked_on);
-                    if let Err(error) = crate::data::flush::relieve(work.maintenance.store()) {
+                    if let Err(error) = crate::data::flush::flush_until_below_limit(work.maintenance.store())
+                    {
                         // The data stay; the next writer or commit tells its caller.
                         tracing::debug!(%error, "data could not be written out early");
                     }

@@ -473,7 +473,7 @@ impl<'a> RenamePlan<'a> {
             if let Err(error) = changes.apply(handle) {
                 if is_begun {
                     // One of several trees is changed already: what is in memory must not be committed.
-                    engine.latch_read_only(&error);
+                    engine.become_read_only(&error);
                 }
                 return Err(error);
             }

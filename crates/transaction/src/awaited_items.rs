@@ -20,7 +20,7 @@ impl<'a> AwaitedItems<'a> {
     }
 
     /// Items that were awaited are in a transaction, or not needed any more.
-    pub fn settle(&self, count: u64) {
+    pub fn release(&self, count: u64) {
         self.reserver.queues().work().release_inode_items(count);
     }
 

@@ -169,7 +169,7 @@ impl Engine {
     }
 
     /// Nothing can be changed from now on: an error left it unsure what is on the devices.
-    pub fn latch_read_only(&self, error: &dyn std::error::Error) {
+    pub fn become_read_only(&self, error: &dyn std::error::Error) {
         self.core.shutdown().close_after(error);
     }
 
@@ -326,7 +326,7 @@ impl Engine {
     ///
     /// # Errors
     /// Damage of the log, or a place of it that is not free; the engine takes no changes then.
-    pub fn take_up_log(&self) -> Result<Option<FsyncLog>, EngineError> {
+    pub fn adopt_log(&self) -> Result<Option<FsyncLog>, EngineError> {
         FsyncLog::take_up(&self.core)
     }
 }

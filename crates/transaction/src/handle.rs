@@ -57,7 +57,7 @@ impl EngineCore {
     pub(crate) fn begin(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
         self.latch().check_writable()?;
         let _timer = self.metrics().begin_wait_time.time();
-        self.relieve()?;
+        self.commit_if_over_budget()?;
         self.reserver()
             .promise_changes(reservation.changes, reservation.access, || self.commit().map(drop))?;
         self.begin_promised(reservation)
@@ -71,7 +71,7 @@ impl EngineCore {
     pub(crate) fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
         self.latch().check_writable()?;
         let _timer = self.metrics().begin_wait_time.time();
-        self.relieve()?;
+        self.commit_if_over_budget()?;
         let reserver = self.reserver();
         if !reserver.try_changes(reservation.changes, reservation.access) {
             return Err(reserver.no_space(reservation.changes));
@@ -98,7 +98,7 @@ impl EngineCore {
     }
 
     /// Commits before the transaction outgrows the memory that it may take.
-    fn relieve(&self) -> Result<(), EngineError> {
+    fn commit_if_over_budget(&self) -> Result<(), EngineError> {
         let blocks = self.trees().store().dirty_bytes() > self.options().dirty_blocks_bytes();
         let items = self.queues().pending().bytes() > self.options().dirty_bytes / 4;
         let references = self.queues().delayed().len() > MAX_DELAYED_HEADS;

@@ -354,7 +354,7 @@ mod tests {
         assert!(engine.superblock().has_log());
         let reason = engine.read_only_reason().map(|reason| reason.to_string()).unwrap_or_default();
         assert!(reason.contains("no block group"), "{reason}");
-        assert!(engine.take_up_log().unwrap().is_none());
+        assert!(engine.adopt_log().unwrap().is_none());
     }
 
     #[test]

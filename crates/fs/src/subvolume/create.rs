@@ -57,7 +57,7 @@ pub(crate) fn create_subvolume(
     if let Err(error) = made {
         // The tree has no name yet: it goes the way of deleted ones.
         if let Err(second) = handle.delete_tree(&tree) {
-            names.engine().latch_read_only(&second);
+            names.engine().become_read_only(&second);
         }
         drop(handle);
         names.engine().dead_trees().add(tree);
@@ -137,7 +137,7 @@ fn name_subvolume(
     let edits = keys.map(|key| Edit::new(key, Change::Put(&reference)));
     if let Err(error) = handle.edit_root_tree(&edits) {
         // The directory has the name already.
-        engine.latch_read_only(&error);
+        engine.become_read_only(&error);
         return Err(error.into());
     }
     let mut state = directory.state();

@@ -113,7 +113,7 @@ pub fn flush_replaced(store: &FileStore, node: &Arc<FileNode>) -> Result<()> {
 }
 
 /// Brings the unflushed bytes of the file system back under their limit.
-pub(crate) fn relieve(store: &FileStore) -> Result<()> {
+pub(crate) fn flush_until_below_limit(store: &FileStore) -> Result<()> {
     let write_back = store.write_back();
     let mut files = write_back.files();
     files.sort_by_cached_key(|node| node.data().unflushed().dirty_since);

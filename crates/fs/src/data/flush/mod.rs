@@ -32,6 +32,6 @@ pub(super) use deferred_batch::DeferredBatch;
 pub(crate) use direct::store_dirty;
 pub(super) use file_flush::BATCH_BYTES;
 pub(crate) use files::{
-    flush, flush_all, flush_idle, flush_locked, flush_replaced, flush_subvolume, relieve,
+    flush, flush_all, flush_idle, flush_locked, flush_replaced, flush_subvolume, flush_until_below_limit,
 };
 pub(crate) use settled::lock_settled;
