@@ -9,7 +9,7 @@
 //! dropped ([`make_room`]).
 
 use vlinder_base::sync::Arc;
-use vlinder_transaction::{EngineError, PromisedData};
+use vlinder_transaction::{EngineError, ReservedData};
 
 use crate::Result;
 use crate::data::{make_room, owns_space};
@@ -52,7 +52,7 @@ impl FileContent<'_> {
 
     /// Whether so many bytes of data could be promised now.
     fn has_room_for(&self, bytes: u64) -> Result<bool> {
-        match self.engine().promise_data(PromisedData::written(bytes, 1)) {
+        match self.engine().reserve_data(ReservedData::written(bytes, 1)) {
             Ok(_) => Ok(true),
             Err(EngineError::NoSpace { .. }) => Ok(false),
             Err(error) => Err(error.into()),

@@ -31,7 +31,7 @@ mod tickets;
 
 pub use chains::{ExtentLeaf, ExtentLeaves};
 pub use charge::{BLOCK_ITEM_BYTES, Charge, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, OwnMoves, TreeSizes};
-pub use demand::{Asker, PromisedData, ReserveAccess, Wanted};
+pub use demand::{Asker, ReserveAccess, ReservedData, Wanted};
 pub use free_ranges::FreeRanges;
 pub use group_range::GroupRange;
 pub use groups::{Group, PURPOSES, Purpose, Taken, TakenPlace};

@@ -7,7 +7,7 @@
 use vlinder_format::chunk::STRIPE_LENGTH;
 
 use crate::charge::{Charge, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes, given_back};
-use crate::demand::{PromisedData, ReserveAccess, Wanted};
+use crate::demand::{ReserveAccess, ReservedData, Wanted};
 use crate::ticket_order::Tickets;
 
 /// The longest compressed extent.
@@ -112,7 +112,7 @@ pub struct Promises {
     /// What open handles may change.
     handles: Charge,
     /// Data, to writes.
-    data: PromisedData,
+    data: ReservedData,
     /// Of `data`, what was taken from a group already and has no item yet. It may be more: bytes that were to
     /// be written in place, which are promised nothing, need new space if a snapshot came to share the old
     /// one.
@@ -216,7 +216,7 @@ impl Promises {
     }
 
     /// What so much data may take of metadata when they are flushed, in bytes.
-    pub fn price_of_data(&self, data: PromisedData) -> u64 {
+    pub fn price_of_data(&self, data: ReservedData) -> u64 {
         self.price_bytes(&charge_of_data(data))
     }
 
@@ -273,11 +273,11 @@ impl Promises {
         &mut self.tickets
     }
 
-    pub fn add_data(&mut self, data: PromisedData) {
+    pub fn add_data(&mut self, data: ReservedData) {
         self.data += data;
     }
 
-    pub fn remove_data(&mut self, data: PromisedData) {
+    pub fn remove_data(&mut self, data: ReservedData) {
         self.data -= data;
     }
 
@@ -293,7 +293,7 @@ impl Promises {
 }
 
 /// What so much data may change when they are flushed.
-fn charge_of_data(data: PromisedData) -> Charge {
+fn charge_of_data(data: ReservedData) -> Charge {
     let pieces = data.bytes.saturating_sub(data.preallocated_bytes) / PIECE_BYTES;
     RUN.times(data.runs) + PIECE.times(pieces) + data.copies
 }
@@ -336,8 +336,8 @@ mod tests {
             promises.needs(access, Charge::default(), Wanted::default()).metadata
         };
         let without = needs(&promises, ReserveAccess::Reserve);
-        promises.add_data(PromisedData::written(MEBIBYTE, 3));
-        let data = promises.price_bytes(&charge_of_data(PromisedData::written(MEBIBYTE, 3)));
+        promises.add_data(ReservedData::written(MEBIBYTE, 3));
+        let data = promises.price_bytes(&charge_of_data(ReservedData::written(MEBIBYTE, 3)));
         assert!(data > 0);
         assert_eq!(needs(&promises, ReserveAccess::Reserve), without + data);
     }
@@ -436,7 +436,7 @@ mod tests {
     fn data_that_go_into_shared_leaves_find_the_room_for_the_copies_when_they_are_flushed() {
         let mut promises = promises();
         let copies = Charge { blocks: 100, ..Charge::NOTHING };
-        let data = PromisedData::written(4096, 1).with_copies(copies);
+        let data = ReservedData::written(4096, 1).with_copies(copies);
         let changes = charge_of_data(data);
         let flush = Wanted { changes, ..Wanted::default() };
         let flush = promises.needs(ReserveAccess::Accepted, Charge::default(), flush).metadata;
@@ -463,7 +463,7 @@ mod tests {
         let mut promises = promises();
         let handle = Charge::leaves(10);
         promises.add_handle(handle);
-        let data = PromisedData::written(64 * MEBIBYTE, 7);
+        let data = ReservedData::written(64 * MEBIBYTE, 7);
         promises.add_data(data);
         let waiting = Charge::items(5, 500);
         let wanted = Wanted { changes: Charge::leaves(1), ..Wanted::default() };
@@ -515,8 +515,8 @@ mod tests {
             checksum_bytes: 1024,
             ..Charge::default()
         };
-        assert_eq!((charge_of_data(PromisedData::written(100, 1)), PIECE.item_bytes), (run, 78));
-        assert_eq!(charge_of_data(PromisedData::written(MEBIBYTE, 1)), RUN + PIECE.times(8));
-        assert_eq!(charge_of_data(PromisedData::preallocated(MEBIBYTE, 1)), RUN);
+        assert_eq!((charge_of_data(ReservedData::written(100, 1)), PIECE.item_bytes), (run, 78));
+        assert_eq!(charge_of_data(ReservedData::written(MEBIBYTE, 1)), RUN + PIECE.times(8));
+        assert_eq!(charge_of_data(ReservedData::preallocated(MEBIBYTE, 1)), RUN);
     }
 }

@@ -4,7 +4,7 @@
 use vlinder_base::sync::atomic::Ordering;
 
 use crate::charge::{Charge, OwnMoves, TreeSizes};
-use crate::demand::{PromisedData, ReserveAccess, Wanted};
+use crate::demand::{ReserveAccess, ReservedData, Wanted};
 use crate::groups::Purpose;
 use crate::ledger::{Ledger, State};
 use crate::promises::{GlobalReserve, Room, Unallocated};
@@ -113,7 +113,7 @@ impl State {
 
 /// What is promised of the space of a file system, and who may have how much of the rest.
 ///
-/// 1. All that is promised and kept finds room together ([`promise`](Self::promise)).
+/// 1. All that is promised and kept finds room together ([`reserve`](Self::reserve)).
 /// 2. What a handle leaves waits before its promise goes, and a promise that a handle's end comes between is
 ///    asked for anew (`given_back`).
 /// 3. Nothing is promised while a chunk is on its way into a group
@@ -210,7 +210,7 @@ impl<'a> Reservations<'a> {
     /// changes take. `waiting` is asked anew after each look-up: handles may have left more for the commit
     /// meanwhile. A handle counts what it leaves as waiting before it gives its promise back, so that one of
     /// the two is seen of it, unless both happen between the look at what waits and that at the promises.
-    pub fn promise(
+    pub fn reserve(
         &self,
         wanted: Wanted,
         access: ReserveAccess,
@@ -218,7 +218,7 @@ impl<'a> Reservations<'a> {
         look_ups: &impl LookUps,
     ) -> bool {
         for _ in 0..MAX_LOOK_UPS {
-            match self.promise_by_what_is_known(wanted, access, &waiting) {
+            match self.reserve_by_what_is_known(wanted, access, &waiting) {
                 Promised::Given => return true,
                 Promised::Refused => return false,
                 Promised::Unmeasured(chunks) => self.set_unallocated(chunks, look_ups.unallocated()),
@@ -228,7 +228,7 @@ impl<'a> Reservations<'a> {
                 Promised::Overtaken => {}
             }
         }
-        let is_given = self.promise_by_what_is_known(wanted, access, &waiting) == Promised::Given;
+        let is_given = self.reserve_by_what_is_known(wanted, access, &waiting) == Promised::Given;
         if !is_given {
             tracing::warn!(
                 "a request for space was refused: promises, chunks or trees changed at each of {MAX_LOOK_UPS} looks"
@@ -237,7 +237,7 @@ impl<'a> Reservations<'a> {
         is_given
     }
 
-    fn promise_by_what_is_known(
+    fn reserve_by_what_is_known(
         &self,
         wanted: Wanted,
         access: ReserveAccess,
@@ -262,7 +262,7 @@ impl<'a> Reservations<'a> {
 
     /// Of data that were refused, the price of their metadata if those are what lacks room; none where there
     /// is no room for the data themselves, or where both come out of the same groups.
-    pub fn metadata_of_refused(&self, data: PromisedData) -> Option<u64> {
+    pub fn metadata_of_refused(&self, data: ReservedData) -> Option<u64> {
         let state = self.ledger.state.lock();
         let wanted = Wanted { data, ..Wanted::default() };
         let needs = state.promises.needs(ReserveAccess::Margin, Charge::default(), wanted);
@@ -311,7 +311,7 @@ impl<'a> Reservations<'a> {
     }
 
     /// A promise was used or is not needed. What it left for the commit waits already.
-    pub fn unpromise(&self, changes: Charge) {
+    pub fn unreserve(&self, changes: Charge) {
         if changes == Charge::default() {
             return;
         }
@@ -321,12 +321,12 @@ impl<'a> Reservations<'a> {
     }
 
     /// Promises space to data that were accepted before, whatever there is.
-    pub fn promise_accepted_data(&self, data: PromisedData) {
+    pub fn reserve_accepted_data(&self, data: ReservedData) {
         self.ledger.state.lock().promises.add_data(data);
     }
 
     /// A promise of data was used or is not needed; of them, `placed` had their space.
-    pub fn unpromise_data(&self, data: PromisedData, placed: u64) {
+    pub fn unreserve_data(&self, data: ReservedData, placed: u64) {
         let mut state = self.ledger.state.lock();
         state.promises.displace(placed);
         state.promises.remove_data(data);
@@ -410,7 +410,7 @@ mod tests {
         let look_ups = Disturbed { space: &space, unallocated, disturbances, look_ups: Cell::new(0) };
         let wanted = Wanted { changes: Charge::leaves(1), ..Wanted::default() };
         let promised =
-            space.reservations().promise(wanted, ReserveAccess::LastReserve, Charge::default, &look_ups);
+            space.reservations().reserve(wanted, ReserveAccess::LastReserve, Charge::default, &look_ups);
         assert_eq!(space.reservations().promised_changes() != Charge::default(), promised);
         (promised, look_ups.look_ups.get())
     }
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_refusal_of_data_names_what_lacks_room() {
-        let data = PromisedData::written(4 * BLOCK, 1);
+        let data = ReservedData::written(4 * BLOCK, 1);
         let full = neighbours(&[(BlockGroupFlags::DATA, BLOCKS), (BlockGroupFlags::METADATA, 0)]);
         assert_eq!(full.reservations().metadata_of_refused(data), None);
         let roomy = neighbours(&[(BlockGroupFlags::DATA, 0), (BlockGroupFlags::METADATA, BLOCKS)]);
@@ -447,7 +447,7 @@ mod tests {
             look_ups: Cell::new(0),
         };
         let ask = |wanted, waiting: &dyn Fn() -> Charge| {
-            space.reservations().promise(wanted, ReserveAccess::LastReserve, waiting, &look_ups)
+            space.reservations().reserve(wanted, ReserveAccess::LastReserve, waiting, &look_ups)
         };
         assert!(ask(Wanted { changes: own, ..wanted }, &Charge::default));
         // All that the handle was promised waits from now on; it ended after somebody had been told that
@@ -458,7 +458,7 @@ mod tests {
             if asked.get() > 1 {
                 return own;
             }
-            space.reservations().unpromise(own);
+            space.reservations().unreserve(own);
             Charge::default()
         };
         let room = SCARCE.bytes / BLOCK - space.reservations().sizes().commit_blocks(&Charge::default());

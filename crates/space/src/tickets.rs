@@ -123,9 +123,9 @@ mod tests {
         let beside = space.reservations().price_of_commit_bytes(Charge::default());
         let asks = |access, blocks| {
             let wanted = Wanted { changes: Charge { blocks, ..Charge::default() }, ..Wanted::default() };
-            let is_given = space.reservations().promise(wanted, access, Charge::default, &Neighbours);
+            let is_given = space.reservations().reserve(wanted, access, Charge::default, &Neighbours);
             if is_given {
-                space.reservations().unpromise(wanted.changes);
+                space.reservations().unreserve(wanted.changes);
             }
             is_given
         };

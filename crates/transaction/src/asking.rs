@@ -61,25 +61,25 @@ impl<'a> Asking<'a> {
             return Ok(counted);
         }
         let measuring = self.reserver.measuring();
-        if !measuring.may_promise(0, items) {
-            return self.promise_or_refuse(root, counted);
+        if !measuring.may_reserve(0, items) {
+            return self.reserve_or_refuse(root, counted);
         }
         let (charge, extents) = measure()?;
-        if !measuring.may_promise(extents.len(), items) {
-            return self.promise_or_refuse(root, counted);
+        if !measuring.may_reserve(extents.len(), items) {
+            return self.reserve_or_refuse(root, counted);
         }
         let measured = charge + measuring.extents_beside_others(extents)?;
         if self.reserver.try_changes(measured, self.asker) {
             return Ok(measured);
         }
         if self.reserver.revoke_leases() {
-            self.promise_or_refuse(root, measured)
+            self.reserve_or_refuse(root, measured)
         } else {
             Err(self.refusal(root, measured))
         }
     }
 
-    fn promise_or_refuse(&self, root: RootId, charge: Charge) -> Result<Charge, TreeError> {
+    fn reserve_or_refuse(&self, root: RootId, charge: Charge) -> Result<Charge, TreeError> {
         if self.reserver.try_changes(charge, self.asker) {
             Ok(charge)
         } else {

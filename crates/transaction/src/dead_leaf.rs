@@ -132,7 +132,7 @@ mod tests {
         while refused - fitting > 1 {
             let middle = fitting + (refused - fitting) / 2;
             if fits(middle) {
-                engine.core().space().reservations().unpromise(blocks(middle) + SMALLEST_STEP);
+                engine.core().space().reservations().unreserve(blocks(middle) + SMALLEST_STEP);
                 fitting = middle;
             } else {
                 refused = middle;
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(left.core().space().available(Purpose::Data), data_before);
         while engine.clean(1000).unwrap() {}
         assert!(engine.generation().0 > generation.0 + 10, "in many transactions");
-        engine.core().space().reservations().unpromise(taken);
+        engine.core().space().reservations().unreserve(taken);
         engine.commit().unwrap();
         engine.commit().unwrap();
         // New groups, and what is left of trees that grew, take a few blocks.

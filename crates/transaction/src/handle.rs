@@ -59,7 +59,7 @@ impl EngineCore {
         let _timer = self.metrics().begin_wait_time.time();
         self.commit_if_over_budget()?;
         self.reserver()
-            .promise_changes(reservation.changes, reservation.access, || self.commit().map(drop))?;
+            .reserve_changes(reservation.changes, reservation.access, || self.commit().map(drop))?;
         self.begin_promised(reservation)
     }
 
@@ -83,7 +83,7 @@ impl EngineCore {
     fn begin_promised(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
         let changes = reservation.changes;
         let joined = self.running().join(|| self.latch().check_writable());
-        let generation = joined.inspect_err(|_| self.space().reservations().unpromise(changes))?;
+        let generation = joined.inspect_err(|_| self.space().reservations().unreserve(changes))?;
         Ok(Handle {
             core: self,
             editor: self.editor(generation, Some(reservation.access.max(ReserveAccess::Margin)), changes),
@@ -502,8 +502,8 @@ impl Drop for Handle<'_> {
         self.editor.give_back();
         self.core.queues().work().note_edits(self.editor.grown_items());
         let promised = self.promised + self.editor.space.further();
-        self.editor.space.give_back_promise();
-        self.core.space().reservations().unpromise(self.promised);
+        self.editor.space.give_back_reserved();
+        self.core.space().reservations().unreserve(self.promised);
         let was_last = self.core.running().leave();
         // Last: a failed assertion must not leave a handle that the committer waits for.
         if !self.watch.saw_panic() {

@@ -91,10 +91,10 @@ impl<'a> HandleSpace<'a> {
     }
 
     /// The handle has ended: what it was promised beyond its reservation goes back.
-    pub(crate) fn give_back_promise(&self) {
+    pub(crate) fn give_back_reserved(&self) {
         self.paid_copies.lock().clear();
         let further = std::mem::take(&mut *self.further.lock());
-        self.blocks.reserver().reservations().unpromise(further);
+        self.blocks.reserver().reservations().unreserve(further);
     }
 
     /// Asks for more than the reservation: for references that copies of these blocks add or replace.
@@ -158,7 +158,7 @@ impl<'a> HandleSpace<'a> {
 
 impl Drop for HandleSpace<'_> {
     fn drop(&mut self) {
-        self.give_back_promise();
+        self.give_back_reserved();
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
         assert_ne!(space.further(), Charge::default());
         space.leave(Charge::leaves(3));
         assert_eq!(space.left(), Charge::leaves(3));
-        space.give_back_promise();
+        space.give_back_reserved();
         assert_eq!(engine.core().space().reservations().promised_changes(), Charge::default());
         space.charge_copies_at(&tree, &[key]).unwrap();
         drop(space);
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(space.further().block_references, children);
         space.charge_copies(RootId(999), &[(&node, CopyEffect::Added)]).unwrap();
         assert_eq!(space.further().block_references, 2 * children, "another tree copies it for itself");
-        space.give_back_promise();
+        space.give_back_reserved();
         space.charge_copies(tree.id(), &[(&node, CopyEffect::Added)]).unwrap();
         assert_eq!(space.further().block_references, children, "of another promise");
     }
@@ -297,13 +297,13 @@ mod tests {
             HandleSpace::new(engine.core().block_space(), Some(ReserveAccess::Reserve), Charge::default());
         space.charge_copies_at(&tree, &keys).unwrap();
         assert_eq!(space.further(), counted, "there is ordinary room");
-        space.give_back_promise();
+        space.give_back_reserved();
         take_ordinary_room(&engine);
         assert!(
             engine.core().reserver().try_changes(counted, ReserveAccess::Reserve),
             "the reserve has room for the count"
         );
-        engine.core().space().reservations().unpromise(counted);
+        engine.core().space().reservations().unreserve(counted);
         space.charge_copies_at(&tree, &keys).unwrap();
         assert_eq!(space.further(), Charge::default(), "no other tree shares the leaf");
     }

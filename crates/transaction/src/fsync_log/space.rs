@@ -46,6 +46,6 @@ pub(crate) fn take_for_log(
             Taken::Chunk => break Err(no_space),
         }
     };
-    reserver.space().reservations().unpromise(blocks);
+    reserver.space().reservations().unreserve(blocks);
     taken
 }
