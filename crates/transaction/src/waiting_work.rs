@@ -8,8 +8,8 @@ use vlinder_space::Charge;
 /// What the engine knows of what waits for the commit.
 ///
 /// Invariants:
-/// 1. Awaited items are settled as often as they are awaited ([`release_inode_items`](Self::release_inode_items)
-///    asserts that it is no more).
+/// 1. Awaited items are released as often as they are awaited
+///    ([`release_inode_items`](Self::release_inode_items) asserts that it is no more).
 /// 2. What waits is counted from when it is queued until it has taken its blocks: while a commit takes it out
 ///    of the queues, it counts as ending ([`begin_ending`](Self::begin_ending)).
 /// 3. A measurement holds for one transaction. The kept one is the one that began last, of those that ended.

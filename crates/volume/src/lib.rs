@@ -58,7 +58,7 @@ pub use histories::refuse_two_histories;
 pub use mapped_chunk::MappedChunk;
 pub use member::{Member, SeedIdentity};
 pub use members::Members;
-pub use one_reconstruction::Replacement;
+pub use one_reconstruction::{Reconstructions, Replacement};
 pub use profile::{StripeRange, WritePlan, WriteRole};
 pub use read::{PendingReads, ReadsInFlight};
 pub use request::{ReadRequest, WriteRequest};

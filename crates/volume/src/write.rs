@@ -83,7 +83,7 @@ impl Volume {
                 self.chunks().covering(*logical, length)?;
             }
             overlay.keep(&requests)?;
-            return Ok(self.submit_plans(Vec::new()));
+            return Ok(PendingWrites::submit(self, Vec::new()));
         }
         let mut plans = Vec::with_capacity(requests.len());
         for WriteRequest { logical, data } in requests {
@@ -91,35 +91,7 @@ impl Volume {
             let chunk = self.chunks().covering(logical, length)?;
             plans.push((plan_write(&chunk, logical, length)?, data));
         }
-        Ok(self.submit_plans(plans))
-    }
-
-    /// Starts all writes of these plans, on each device in the order of its addresses.
-    pub(crate) fn submit_plans(&self, plans: Vec<(WritePlan, Data)>) -> PendingWrites {
-        let tolerated = plans.iter().map(|(plan, _)| plan.tolerated_failures).collect();
-        let mut parts: Vec<Part> = Vec::with_capacity(plans.len());
-        for (range, (plan, data)) in plans.into_iter().enumerate() {
-            let data = if plan.writes.len() > 1 { shared(data) } else { data };
-            parts.extend(plan.places().map(|place| Part { range, place, data: cut(&data, &place) }));
-        }
-        parts.sort_by_key(|part| (part.place.device, part.place.physical));
-        let members = self.members();
-        let pass = self.repair_gate().enter_write();
-        let (mut batches, mut failures) = (Vec::new(), Failures::default());
-        for group in parts.chunk_by(|left, right| left.place.device == right.place.device) {
-            let Some(device) = group.first().map(|part| part.place.device) else { continue };
-            let Some(member) = members.get(device) else {
-                let fault = CopyFault::MissingDevice { device };
-                group.iter().for_each(|part| failures.add(part.range, &part.place, fault.clone()));
-                continue;
-            };
-            let requests =
-                group.iter().map(|part| Request::write(part.place.physical, part.data.clone())).collect();
-            let places = group.iter().map(|part| (part.range, part.place)).collect();
-            let (ticket, health) = (member.device.submit(requests), Arc::clone(&member.health));
-            batches.push(DeviceBatch { ticket, places, health });
-        }
-        PendingWrites { batches, failures, tolerated, _pass: pass }
+        Ok(PendingWrites::submit(self, plans))
     }
 
     /// [`Volume::submit_writes`], and waits.
@@ -218,6 +190,34 @@ impl Volume {
 }
 
 impl PendingWrites {
+    /// Starts all writes of these plans, on each device in the order of its addresses.
+    pub(crate) fn submit(volume: &Volume, plans: Vec<(WritePlan, Data)>) -> Self {
+        let tolerated = plans.iter().map(|(plan, _)| plan.tolerated_failures).collect();
+        let mut parts: Vec<Part> = Vec::with_capacity(plans.len());
+        for (range, (plan, data)) in plans.into_iter().enumerate() {
+            let data = if plan.writes.len() > 1 { shared(data) } else { data };
+            parts.extend(plan.places().map(|place| Part { range, place, data: cut(&data, &place) }));
+        }
+        parts.sort_by_key(|part| (part.place.device, part.place.physical));
+        let members = volume.members();
+        let pass = volume.repair_gate().enter_write();
+        let (mut batches, mut failures) = (Vec::new(), Failures::default());
+        for group in parts.chunk_by(|left, right| left.place.device == right.place.device) {
+            let Some(device) = group.first().map(|part| part.place.device) else { continue };
+            let Some(member) = members.get(device) else {
+                let fault = CopyFault::MissingDevice { device };
+                group.iter().for_each(|part| failures.add(part.range, &part.place, fault.clone()));
+                continue;
+            };
+            let requests =
+                group.iter().map(|part| Request::write(part.place.physical, part.data.clone())).collect();
+            let places = group.iter().map(|part| (part.range, part.place)).collect();
+            let (ticket, health) = (member.device.submit(requests), Arc::clone(&member.health));
+            batches.push(DeviceBatch { ticket, places, health });
+        }
+        Self { batches, failures, tolerated, _pass: pass }
+    }
+
     /// Waits for all of them. Each that failed is counted in the health of its device.
     ///
     /// # Errors

@@ -13,6 +13,10 @@ fn written(device: &Arc<Faulty>) -> Volume {
     volume
 }
 
+fn of(volume: &Volume) -> Reconstructions<'_> {
+    Reconstructions::of(volume, REQUEST).unwrap()
+}
+
 fn content() -> Vec<u8> {
     [vec![1; 4096], vec![2; 4096]].concat()
 }
@@ -29,16 +33,14 @@ fn statistics(volume: &Volume) -> vlinder_format::device_statistics::DeviceStati
 fn each_copy_is_read_by_itself() {
     let device = Faulty::new(LENGTH);
     let volume = written(&device);
-    assert_eq!(volume.reconstructions(REQUEST), Ok(2));
+    assert_eq!(of(&volume).count(), 2);
     device.inner.write_at(Physical(place_of(CHUNK, 1)), vec![9; 4096]).unwrap();
-    assert_eq!(volume.read_reconstruction(REQUEST, 0), Ok(content()));
-    assert_eq!(volume.read_reconstruction(REQUEST, 1), Ok([vec![9; 4096], vec![2; 4096]].concat()));
+    assert_eq!(of(&volume).read(0), Ok(content()));
+    assert_eq!(of(&volume).read(1), Ok([vec![9; 4096], vec![2; 4096]].concat()));
     let unmapped = VolumeError::Unmapped { logical: CHUNK, length: 8192 };
-    assert_eq!(volume.read_reconstruction(REQUEST, 2), Err(unmapped));
+    assert_eq!(of(&volume).read(2), Err(unmapped));
     device.fail_reads_of(place_of(CHUNK, 0));
-    let Err(VolumeError::Copy(failure)) = volume.read_reconstruction(REQUEST, 0) else {
-        panic!("it was read")
-    };
+    let Err(VolumeError::Copy(failure)) = of(&volume).read(0) else { panic!("it was read") };
     assert_eq!((failure.mirror, failure.device), (0, DeviceId(1)));
     assert_eq!(failure.physical, Physical(place_of(CHUNK, 0)));
     assert_eq!(statistics(&volume).read_errors, 1);
@@ -48,11 +50,11 @@ fn each_copy_is_read_by_itself() {
 fn a_comparison_names_the_sectors_that_differ() {
     let device = Faulty::new(LENGTH);
     let volume = written(&device);
-    assert_eq!(volume.compare_reconstruction(REQUEST, 1, &content()), Ok(vec![]));
+    assert_eq!(of(&volume).compare(1, &content()), Ok(vec![]));
     device.inner.write_at(Physical(place_of(CHUNK, 1) + 4096), vec![9]).unwrap();
     let second = Logical(CHUNK.0 + 4096);
-    assert_eq!(volume.compare_reconstruction(REQUEST, 1, &content()), Ok(vec![second]));
-    assert_eq!(volume.compare_reconstruction(REQUEST, 0, &content()[..4096]), Ok(vec![second]), "too short");
+    assert_eq!(of(&volume).compare(1, &content()), Ok(vec![second]));
+    assert_eq!(of(&volume).compare(0, &content()[..4096]), Ok(vec![second]), "too short");
     assert_eq!(statistics(&volume), Default::default(), "a difference does not say which is wrong");
 }
 
@@ -64,7 +66,7 @@ fn a_bad_copy_is_rewritten_with_the_good_one() {
     let good = content();
     let rewrite = || {
         let replacement = Replacement { bad: 1, fault: wrong(), good: 0, bytes: &good };
-        volume.rewrite_reconstruction(REQUEST, replacement, &mut |bytes| bytes == good).unwrap()
+        of(&volume).rewrite(replacement, &mut |bytes| bytes == good).unwrap()
     };
     let in_flight = volume.submit_writes(Vec::new()).unwrap();
     assert!(!rewrite().repaired, "writes are in flight");
@@ -86,7 +88,7 @@ fn nothing_is_rewritten_where_nothing_may_be_written_or_the_good_copy_changed() 
     device.take_log();
     let rewrite = |volume: &Volume| {
         let replacement = Replacement { bad: 1, fault: wrong(), good: 0, bytes: &other };
-        volume.rewrite_reconstruction(REQUEST, replacement, &mut |bytes| bytes == other)
+        of(volume).rewrite(replacement, &mut |bytes| bytes == other)
     };
     assert!(!rewrite(&volume).unwrap().repaired, "the good copy has other bytes");
     volume.make_read_only();

@@ -462,16 +462,17 @@ fn what_parity_gives_is_compared_with_what_was_read_directly() {
         let content = random(devices, (columns * ROWS * STRIPE_LENGTH) as usize);
         let mut laid = lay_out(profile, devices, &content);
         let request = ReadRequest { logical: Logical(START), length: content.len() };
+        let of = |volume| Reconstructions::of(volume, request).unwrap();
         let sound = volume(profile, &laid, &[State::Good; 4][..devices as usize]);
-        assert_eq!(sound.reconstructions(request), Ok(count), "{profile}");
+        assert_eq!(of(&sound).count(), count, "{profile}");
         for number in 0..count {
-            assert_eq!(sound.compare_reconstruction(request, number, &content), Ok(vec![]), "{profile}");
+            assert_eq!(of(&sound).compare(number, &content), Ok(vec![]), "{profile}");
         }
         // The first sector of P of the first row.
         laid[columns as usize][0] ^= 1;
         let damaged = volume(profile, &laid, &[State::Good; 4][..devices as usize]);
-        assert_eq!(damaged.compare_reconstruction(request, 0, &content), Ok(vec![]), "{profile}");
-        let wrong = damaged.compare_reconstruction(request, 1, &content).unwrap();
+        assert_eq!(of(&damaged).compare(0, &content), Ok(vec![]), "{profile}");
+        let wrong = of(&damaged).compare(1, &content).unwrap();
         let behind = |column| Logical(START + column * STRIPE_LENGTH);
         assert_eq!(wrong, (0..columns).map(behind).collect::<Vec<_>>(), "{profile}");
         let states = [State::Good; 4];
@@ -482,7 +483,7 @@ fn what_parity_gives_is_compared_with_what_was_read_directly() {
             good: 1,
             bytes: &content,
         };
-        let rewritten = writable.rewrite_reconstruction(request, replacement, &mut |_| true);
+        let rewritten = of(&writable).rewrite(replacement, &mut |_| true);
         assert_eq!(rewritten, Err(VolumeError::UnsupportedProfile { profile, operation: "writing" }));
     }
 }

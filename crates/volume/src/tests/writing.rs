@@ -48,10 +48,10 @@ fn a_range_counts_as_written_while_no_more_writes_fail_than_its_plan_tolerates()
     };
     let errors = || volume.member(DeviceId(1)).unwrap().statistics().write_errors;
     device.fail_writes_of(place_of(CHUNK, 1));
-    volume.submit_plans(vec![planned(0, 1), planned(4096, 1)]).wait().unwrap();
+    PendingWrites::submit(&volume, vec![planned(0, 1), planned(4096, 1)]).wait().unwrap();
     assert_eq!(errors(), 1, "told to the health of its device all the same");
     device.fail_writes_of(place_of(CHUNK, 0));
-    let failed = volume.submit_plans(vec![planned(4096, 0), planned(0, 1)]).wait();
+    let failed = PendingWrites::submit(&volume, vec![planned(4096, 0), planned(0, 1)]).wait();
     let VolumeError::WriteFailed { failures } = failed.unwrap_err() else { panic!("another error") };
     assert_eq!(failures.iter().map(|failure| failure.mirror).collect::<Vec<_>>(), [0, 1]);
     assert_eq!(errors(), 3);
