@@ -3,10 +3,10 @@
 //! This crate must not know transaction handles or what an inode means, nor read a tree: what it has to know
 //! of the trees it is told ([`TreeSizes`]) or asks for ([`LookUps`]).
 //!
-//! Reading path: [`Charge`] and its price (what a change may take), [`ReserveAccess`] and [`Wanted`] (how much
-//! of the rest a caller may take), `promises` (whether all promises fit together), `groups` (what of a block
-//! group is free, reserved, used and pinned), [`SpaceManager`], [`Pins`] and [`Reservations`] (all of that,
-//! under one lock), `tickets` (the order of callers that were refused).
+//! Reading path: [`Charge`] and its price (what a change may take), [`ReserveAccess`] and [`Wanted`] (how
+//! much of the rest a caller may take), `promises` (whether all promises fit together), `groups` (what of a
+//! block group is free, reserved, used and pinned), [`SpaceManager`], [`Pins`] and [`Reservations`] (all of
+//! that, under one lock), `tickets` (the order of callers that were refused).
 
 mod chains;
 mod charge;
