@@ -25,9 +25,9 @@ use crate::seeds;
 /// Where the primary superblock lies.
 const SUPERBLOCK: u64 = 64 << 10;
 /// Names that one reading looks at: an image may have directories that lead round.
-const MOST_NAMES: usize = 400;
+const MAX_NAMES: usize = 400;
 /// Changes of one input.
-const MOST_CHANGES: usize = 24;
+const MAX_CHANGES: usize = 24;
 
 /// A sound image, and where its parts lie.
 pub struct Base {
@@ -211,7 +211,7 @@ fn read_all(device: &Arc<MemoryDevice>, list_of_options: &str) -> Result<(), Met
     let mut waiting = vec![filesystem.root()?];
     let mut names = 0;
     while let Some(directory) = waiting.pop() {
-        if !seen.insert(directory.id()) || names > MOST_NAMES {
+        if !seen.insert(directory.id()) || names > MAX_NAMES {
             continue;
         }
         let listed = match list(&filesystem, &directory) {
@@ -223,7 +223,7 @@ fn read_all(device: &Arc<MemoryDevice>, list_of_options: &str) -> Result<(), Met
         };
         for (name, _) in listed {
             names += 1;
-            if names > MOST_NAMES {
+            if names > MAX_NAMES {
                 break;
             }
             match filesystem.names().lookup(&Caller::superuser(), &directory, &name) {
@@ -300,7 +300,7 @@ fn changed(base: &Base, input: &mut Input<'_>) -> MemoryDevice {
     let device = base.device.snapshot();
     let mut blocks: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
     let mut superblock = None;
-    for _ in 0..MOST_CHANGES {
+    for _ in 0..MAX_CHANGES {
         if input.is_empty() {
             break;
         }

@@ -13,7 +13,7 @@ use vlinder_testkit::workload::{Generator, Limits, Model};
 use crate::input::Input;
 
 /// Operations of one input.
-const MOST_OPERATIONS: u64 = 80;
+const MAX_OPERATIONS: u64 = 80;
 const START: i64 = 1_700_000_000;
 
 const LIMITS: Limits = Limits {
@@ -46,7 +46,7 @@ fn work(recipe: &Recipe, script: &[u8]) -> Result<(), String> {
     subject.learn(&mut model, &[Model::root_directory(5)]).map_err(|error| error.to_string())?;
     let mut generator = Generator::scripted(script, LIMITS);
     let mut number = 0;
-    while number < MOST_OPERATIONS && !generator.is_over() {
+    while number < MAX_OPERATIONS && !generator.is_over() {
         number += 1;
         let now = (START + number as i64, (number % 1000) as u32 * 1_000_000);
         let operation = generator.next(&mut model);

@@ -158,7 +158,7 @@ impl Mutator {
 
     fn write(&self, logical: Logical, bytes: &[u8]) {
         let chunk = self.volume.chunks().covering(logical, bytes.len() as u64).unwrap();
-        for part in plan_write(&chunk, logical, bytes.len() as u64).unwrap() {
+        for part in plan_write(&chunk, logical, bytes.len() as u64).unwrap().places() {
             self.device.write_at(part.physical, bytes.to_vec()).unwrap();
         }
     }
@@ -388,7 +388,7 @@ impl Mutator {
     /// Where the copies of some bytes lie on the device, as long as they lie in one piece each.
     pub fn copies(&self, logical: Logical, length: u64) -> Vec<Physical> {
         let chunk = self.volume.chunks().covering(logical, length).unwrap();
-        plan_write(&chunk, logical, length).unwrap().iter().map(|part| part.physical).collect()
+        plan_write(&chunk, logical, length).unwrap().places().map(|part| part.physical).collect()
     }
 
     /// Flips a bit of one copy of a block; its checksum is not made right.

@@ -21,7 +21,7 @@ use crate::row::{Row, Settings};
 pub const OPTION: &str = "--trial";
 
 /// How often the processes that a run left are looked for, and ended, and what lies between.
-const MOST_ROUNDS_OF_KILLING: usize = 500;
+const MAX_ROUNDS_OF_KILLING: usize = 500;
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(10);
 /// So many rounds in a row must find none: a process shows no environment while it begins another program
 /// (execve).
@@ -151,7 +151,7 @@ impl Drop for Marked {
     /// Again and again, since one may have started another meanwhile.
     fn drop(&mut self) {
         let mut without_any = 0;
-        for _ in 0..MOST_ROUNDS_OF_KILLING {
+        for _ in 0..MAX_ROUNDS_OF_KILLING {
             let processes = self.processes();
             without_any = if processes.is_empty() { without_any + 1 } else { 0 };
             if without_any == ROUNDS_WITHOUT_ANY {

@@ -9,11 +9,11 @@ use crate::span::{ALLOCATIONS, DESCENTS, REQUESTS};
 use crate::statistics::{Interval, Spread, median, ratio_interval};
 
 /// A time that grew by no more than this is kept.
-const MOST_RATIO: f64 = 1.03;
+const MAX_RATIO: f64 = 1.03;
 /// Fewer counted rounds decide nothing about a time.
-const LEAST_ROUNDS: usize = 15;
+const MIN_ROUNDS: usize = 15;
 /// The harness decides only if a program against itself lies within this of 1, with 95 % confidence.
-const MOST_OWN_DIFFERENCE: f64 = 0.05;
+const MAX_OWN_DIFFERENCE: f64 = 0.05;
 /// The counts that must not grow. The others are there to be looked at.
 pub const JUDGED: [&str; 3] = [REQUESTS, DESCENTS, ALLOCATIONS];
 
@@ -121,12 +121,12 @@ impl Time {
     fn judge(rounds: usize, ratio: Ratio, own_ratio: Ratio) -> Judgement {
         // Faster is kept as well, so only the upper ends are compared.
         // The earlier program may be as fast as its fastest runs are.
-        let is_surely_kept = ratio.interval.high <= MOST_RATIO * f64::min(1.0, own_ratio.interval.low);
-        let is_surely_lost = ratio.interval.low > f64::max(MOST_RATIO, own_ratio.interval.high);
-        let is_kept = ratio.value <= MOST_RATIO || ratio.interval.high <= own_ratio.interval.high;
+        let is_surely_kept = ratio.interval.high <= MAX_RATIO * f64::min(1.0, own_ratio.interval.low);
+        let is_surely_lost = ratio.interval.low > f64::max(MAX_RATIO, own_ratio.interval.high);
+        let is_kept = ratio.value <= MAX_RATIO || ratio.interval.high <= own_ratio.interval.high;
         // NaN, of a time of 0, is no decision.
-        let decides = own_ratio.difference() <= MOST_OWN_DIFFERENCE;
-        match (rounds >= LEAST_ROUNDS, decides) {
+        let decides = own_ratio.difference() <= MAX_OWN_DIFFERENCE;
+        match (rounds >= MIN_ROUNDS, decides) {
             (false, _) => Judgement::Undecided,
             _ if is_surely_kept => Judgement::Kept,
             _ if is_surely_lost => Judgement::NotKept,
@@ -218,7 +218,7 @@ mod tests {
 
     /// Rounds that take these times in turn.
     fn rounds<const N: usize>(times: [f64; N]) -> Vec<f64> {
-        times.into_iter().cycle().take(LEAST_ROUNDS).collect()
+        times.into_iter().cycle().take(MIN_ROUNDS).collect()
     }
 
     fn time<const N: usize, const M: usize>(after: [f64; N], again: [f64; M]) -> Judgement {
@@ -253,13 +253,10 @@ mod tests {
     #[test]
     fn few_rounds_decide_nothing() {
         let few = |after: f64| {
-            Time::new(
-                &[vec![1.0; LEAST_ROUNDS - 1], vec![after; LEAST_ROUNDS - 1], vec![1.0; LEAST_ROUNDS - 1]],
-                1,
-            )
+            Time::new(&[vec![1.0; MIN_ROUNDS - 1], vec![after; MIN_ROUNDS - 1], vec![1.0; MIN_ROUNDS - 1]], 1)
         };
         assert_eq!([few(0.5).judgement, few(3.0).judgement], [Undecided; 2]);
-        let nothing = vec![0.0; LEAST_ROUNDS];
+        let nothing = vec![0.0; MIN_ROUNDS];
         assert_eq!(Time::new(&[nothing.clone(), nothing.clone(), nothing], 1).judgement, Undecided);
     }
 

@@ -12,7 +12,7 @@ use crate::row::{Outcome, Row, Side};
 /// What lies in the small file: more than a leaf takes in, so that its data have a chunk.
 const BYTES: u64 = 16_384;
 /// Chunks that the kernel makes in a minute or so.
-const MOST_BY_KERNEL: u64 = 10_000;
+const MAX_BY_KERNEL: u64 = 10_000;
 
 pub fn rows() -> Vec<Row> {
     vec![Row {
@@ -51,7 +51,7 @@ fn make(host: &Host, name: &str, size: &str, chunks: u64) -> Result<()> {
         return Ok(());
     }
     shell(&format!("truncate -s {size} {image}; mkfs.btrfs -q {image} 2>/dev/null; mkdir -p {mountpoint}"))?;
-    if chunks > MOST_BY_KERNEL {
+    if chunks > MAX_BY_KERNEL {
         let program = program("grow")?.display().to_string();
         shell(&format!(
             "{program} chunks {image} {chunks} >/dev/null; vlinder cat {image}:/small >{image}.small"

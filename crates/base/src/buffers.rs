@@ -16,7 +16,7 @@ mod inner {
     const SMALLEST_BYTES: usize = 4 << 10;
     const SIZES: usize = 5;
     /// Free buffers that are kept, of all sizes together.
-    const MOST_FREE_BYTES: usize = 128 << 20;
+    const MAX_FREE_BYTES: usize = 128 << 20;
 
     static FREE: [Mutex<Vec<Box<[u8]>>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
     static FREE_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -37,7 +37,7 @@ mod inner {
     pub(super) fn give(buffer: Box<[u8]>) {
         let length = buffer.len();
         let Some(list) = list(length) else { return };
-        if FREE_BYTES.fetch_add(length, Ordering::AcqRel) + length > MOST_FREE_BYTES {
+        if FREE_BYTES.fetch_add(length, Ordering::AcqRel) + length > MAX_FREE_BYTES {
             FREE_BYTES.fetch_sub(length, Ordering::AcqRel);
             return;
         }

@@ -20,7 +20,7 @@ pub struct VlinderFile {
 }
 
 /// No slice is longer.
-const MOST_BYTES: usize = isize::MAX.unsigned_abs();
+const MAX_BYTES: usize = isize::MAX.unsigned_abs();
 
 /// Bytes and where in the file they go.
 #[repr(C)]
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn vlinder_file_read(
         }
         // No more than the file has: the bytes behind its end stay as they are.
         let left = file.file.metadata().len().saturating_sub(offset);
-        let length = length.min(usize::try_from(left).unwrap_or(usize::MAX)).min(MOST_BYTES);
+        let length = length.min(usize::try_from(left).unwrap_or(usize::MAX)).min(MAX_BYTES);
         let buffer = buffer.cast::<u8>();
         // SAFETY: not null; the length is the caller's word, who lets nobody else use the buffer meanwhile.
         // Its bytes may never have been written to, which no slice of Rust may hold: they are made zeros
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn vlinder_file_write_direct(
         if parts.is_null() {
             return Err(Failure::new(Errno::FAULT, "there are no parts to write"));
         }
-        if count > MOST_BYTES / size_of::<VlinderPart>() {
+        if count > MAX_BYTES / size_of::<VlinderPart>() {
             return Err(Failure::new(Errno::INVAL, "more parts to write than memory can hold"));
         }
         // SAFETY: not null; the count is the caller's word.
@@ -218,7 +218,7 @@ unsafe fn bytes<'a>(data: *const c_void, length: usize) -> Result<&'a [u8], Fail
     if data.is_null() {
         return Err(Failure::new(Errno::FAULT, "there are no bytes to write: the pointer is null"));
     }
-    if length > MOST_BYTES {
+    if length > MAX_BYTES {
         return Err(Failure::new(Errno::INVAL, "more bytes to write than memory can hold"));
     }
     // SAFETY: not null; the rest is the caller's word.

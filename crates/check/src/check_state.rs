@@ -32,7 +32,7 @@ use crate::workers::Workers;
 use vlinder_base::random::{OsRandom, Random};
 
 /// Findings that are listed; the others are counted.
-const MOST_FINDINGS: usize = 10_000;
+const MAX_FINDINGS: usize = 10_000;
 /// Where Linux's scrub cannot read a tree block: across this border.
 const STRIPE_BYTES: u64 = vlinder_format::chunk::STRIPE_LENGTH;
 
@@ -151,7 +151,7 @@ impl CheckState<'_> {
 
     /// Takes in a finding of an explanation.
     pub(crate) fn list(&mut self, kind: FindingKind, place: Place) {
-        if self.report.findings.len() < MOST_FINDINGS {
+        if self.report.findings.len() < MAX_FINDINGS {
             self.report.findings.push(Finding { kind, place });
         } else {
             self.report.not_listed = self.report.not_listed.saturating_add(1);
@@ -281,7 +281,7 @@ impl CheckState<'_> {
     /// A block that its owner has not left is said to be left; found once. While a relocation is under way
     /// its trees and others lead to such blocks.
     fn find_left(&mut self, block: Logical) {
-        if !self.relocates && self.left.len() < MOST_FINDINGS && self.left.insert(block) {
+        if !self.relocates && self.left.len() < MAX_FINDINGS && self.left.insert(block) {
             let place = Place { tree: Some(RootId::EXTENT_TREE), block: Some(block), ..Place::default() };
             let reason = "is said to be left by its owner, whose tree leads to it";
             self.find(FindingKind::BlockOwner { reason }, place);

@@ -138,7 +138,7 @@ pub(crate) struct Balance<T> {
 }
 
 /// Facts that are collected at most for an explanation, some 100 bytes each.
-const MOST_COLLECTED: u64 = 500_000;
+const MAX_COLLECTED: u64 = 500_000;
 
 impl<T: Fact> Balance<T> {
     /// With nothing in it.
@@ -185,7 +185,7 @@ impl<T: Fact> Balance<T> {
 
     /// From now on facts are collected that may make the difference. Gives whether that will be all of them.
     pub(crate) fn collect(&mut self) -> bool {
-        let (buckets, all) = self.ledger.differing(MOST_COLLECTED);
+        let (buckets, all) = self.ledger.differing(MAX_COLLECTED);
         self.wanted = Some(buckets);
         all
     }

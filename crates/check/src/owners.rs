@@ -13,7 +13,7 @@ use vlinder_format::{Generation, RootId};
 use crate::block_head::BlockHead;
 
 /// Owners that are kept, at some 60 bytes each. Each has a group, and of these no more are kept.
-const MOST_OWNERS: usize = 400_000;
+const MAX_OWNERS: usize = 400_000;
 
 /// Bytes by owner.
 pub(crate) struct Owners {
@@ -44,7 +44,7 @@ impl Owners {
         if generation < self.enabled || !owner.is_subvolume() || owner.0 >> 48 != 0 {
             return;
         }
-        if self.owned.len() >= MOST_OWNERS && !self.owned.contains_key(&owner) {
+        if self.owned.len() >= MAX_OWNERS && !self.owned.contains_key(&owner) {
             return self.lose();
         }
         let owned = self.owned.entry(owner).or_default();

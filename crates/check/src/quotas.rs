@@ -15,11 +15,11 @@ use crate::usage::{self, Counted, Usage};
 use crate::walk::ItemVisitor;
 
 /// Groups and relations that are kept, at some 150 bytes each.
-const MOST_ITEMS: usize = 400_000;
+const MAX_ITEMS: usize = 400_000;
 /// Subvolumes of all groups together, at some 16 bytes each: a group has those of its members too.
-const MOST_SUBVOLUMES: usize = 2 << 20;
+const MAX_SUBVOLUMES: usize = 2 << 20;
 /// Steps to find out what groups of several subvolumes use: some seconds.
-const MOST_STEPS: usize = 1 << 27;
+const MAX_STEPS: usize = 1 << 27;
 
 /// Since when simple quotas count, if they do. This is asked before the turn of the quota tree: what is wrong
 /// with the blocks on the way is found later.
@@ -63,7 +63,7 @@ impl ItemVisitor for QuotaTree {
 impl QuotaTree {
     /// Takes in an item.
     fn add(&mut self, key: &Key, data: &[u8], place: Place) {
-        if self.groups.len().saturating_add(self.relations.len()) >= MOST_ITEMS {
+        if self.groups.len().saturating_add(self.relations.len()) >= MAX_ITEMS {
             self.is_incomplete = true;
             return;
         }
@@ -149,7 +149,7 @@ impl QuotaTree {
         used: &Counted,
     ) -> Result<(), Uncounted> {
         let steps = above.values().map(|members| used.steps_of(&members.subvolumes));
-        if steps.fold(0, usize::saturating_add) > MOST_STEPS {
+        if steps.fold(0, usize::saturating_add) > MAX_STEPS {
             return Err(Uncounted::TooMany);
         }
         self.for_each(above, |group, members, info, place| {
@@ -205,7 +205,7 @@ impl QuotaTree {
                 let own = (member.level() == 0).then(|| Members::own(*member));
                 let Some(member) = own.as_ref().or_else(|| found.get(member)) else { continue };
                 copied = copied.saturating_add(member.subvolumes.len());
-                if copied > MOST_SUBVOLUMES {
+                if copied > MAX_SUBVOLUMES {
                     return Err(Uncounted::TooMany);
                 }
                 members.is_once &= member.is_once && members.subvolumes.is_disjoint(&member.subvolumes);
@@ -272,11 +272,11 @@ mod tests {
     fn more_than_is_kept_is_not_counted() {
         let mut tree = QuotaTree::default();
         let above = QuotaGroupId(1 << 48);
-        for number in 0..=u64::try_from(MOST_ITEMS).unwrap() {
+        for number in 0..=u64::try_from(MAX_ITEMS).unwrap() {
             assert!(!tree.is_incomplete, "{number}");
             tree.add(&relation_key(QuotaGroupId(number), above), &[], Place::default());
         }
-        assert_eq!((tree.is_incomplete, tree.relations.len()), (true, MOST_ITEMS));
+        assert_eq!((tree.is_incomplete, tree.relations.len()), (true, MAX_ITEMS));
         with_context(|context| {
             tree.judge(context);
             tree.judge_usage(context, &Roots::default(), 0);

@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use vlinder_base::sync::Arc;
 
 /// Runs in all sets together, at 8 bytes each and as much again to find them.
-const MOST_RUNS: usize = 4 << 20;
+const MAX_RUNS: usize = 4 << 20;
 /// What a set takes beside its runs, as so many of them.
 const RUNS_OF_A_SET: usize = 12;
 /// Unions that are remembered.
-const MOST_UNIONS: usize = 1 << 19;
+const MAX_UNIONS: usize = 1 << 19;
 /// Subvolumes, at some 60 bytes each. Each has a group where quotas count, and of these no more are kept.
-const MOST_SUBVOLUMES: usize = 400_000;
+const MAX_SUBVOLUMES: usize = 400_000;
 
 /// Why nothing could be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(crate) struct RootSets {
 
 impl RootSets {
     pub(crate) fn new(subvolumes: usize) -> Result<Self, Uncounted> {
-        if subvolumes > MOST_SUBVOLUMES {
+        if subvolumes > MAX_SUBVOLUMES {
             return Err(Uncounted::TooMany);
         }
         let subvolumes = SetId::try_from(subvolumes).map_err(|_| Uncounted::TooMany)?;
@@ -70,7 +70,7 @@ impl RootSets {
 
     /// The most subvolumes that there may be.
     pub(crate) const fn most_subvolumes() -> usize {
-        MOST_SUBVOLUMES
+        MAX_SUBVOLUMES
     }
 
     /// Those of several subvolumes, in the order of their numbers.
@@ -90,7 +90,7 @@ impl RootSets {
         }
         self.runs = self.runs.saturating_add(set.len()).saturating_add(RUNS_OF_A_SET);
         let id = SetId::try_from(self.sets.len()).ok().and_then(|number| self.subvolumes.checked_add(number));
-        let id = id.filter(|_| self.runs <= MOST_RUNS).ok_or(Uncounted::TooMany)?;
+        let id = id.filter(|_| self.runs <= MAX_RUNS).ok_or(Uncounted::TooMany)?;
         self.sets.push(Arc::clone(&set));
         self.known.insert(set, id);
         Ok(id)
@@ -114,7 +114,7 @@ impl RootSets {
         }
         let id = self.of(joined(&self.get(left), &self.get(right)))?;
         // What is forgotten is only worked out again.
-        if self.unions.len() >= MOST_UNIONS {
+        if self.unions.len() >= MAX_UNIONS {
             self.unions.clear();
         }
         self.unions.insert(pair, id);
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!((sets.union(1, far), members(&sets, left)), (Ok(left), vec![1, 2, 7]));
         assert_eq!(sets.get(left).len(), 2, "two runs");
         assert_eq!((sets.union(2, 2), sets.union(left, both)), (Ok(2), Ok(left)));
-        assert_eq!(RootSets::new(MOST_SUBVOLUMES + 1).map(drop), Err(Uncounted::TooMany));
+        assert_eq!(RootSets::new(MAX_SUBVOLUMES + 1).map(drop), Err(Uncounted::TooMany));
     }
 
     #[test]
@@ -191,8 +191,8 @@ mod tests {
                 set = sets.union(set, position).unwrap();
             }
         }
-        assert!(sets.runs < MOST_RUNS);
-        assert!(sets.unions.len() <= MOST_UNIONS);
+        assert!(sets.runs < MAX_RUNS);
+        assert!(sets.unions.len() <= MAX_UNIONS);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::sorted::{Pass, Record, Sorted, Sorter};
 use crate::walk::{ItemVisitor, walk};
 
 /// Subvolumes whose parents are followed, in 24 bytes each, where some lie in younger ones.
-const MOST_SUBVOLUMES: usize = 4 << 20;
+const MAX_SUBVOLUMES: usize = 4 << 20;
 
 /// What is kept of a root item, and where it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -298,7 +298,7 @@ pub(crate) fn read(context: &mut CheckState<'_>) -> Roots {
 /// Compares root items and references with each other.
 pub(crate) fn judge(context: &mut CheckState<'_>, roots: &Roots) {
     judge_references(context, roots);
-    judge_loops(context, roots, MOST_SUBVOLUMES);
+    judge_loops(context, roots, MAX_SUBVOLUMES);
     let again = with_blocks_of_others(context, roots);
     let mut again = again.iter().peekable();
     let mut names = Names(roots.by_child.iter().peekable());

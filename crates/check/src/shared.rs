@@ -9,7 +9,7 @@ use crate::expected::Expected;
 use crate::summary::Summary;
 
 /// What summaries take in memory at most, in bytes. Blocks beyond are walked once for each subvolume.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 /// What a summary takes beside its lists, about.
 const EACH_BYTES: usize = 1024;
 
@@ -31,13 +31,13 @@ pub(crate) struct Summaries {
 impl Summaries {
     /// Whether one more is kept.
     pub(crate) fn has_room(&self) -> bool {
-        self.weight_bytes < MOST_BYTES
+        self.weight_bytes < MAX_BYTES
     }
 
     /// Keeps what a block comes to.
     pub(crate) fn keep(&mut self, expected: &Expected, summary: Summary) {
         let weight = EACH_BYTES.saturating_add(summary.gathered.weight_bytes());
-        if self.weight_bytes.saturating_add(weight) > MOST_BYTES {
+        if self.weight_bytes.saturating_add(weight) > MAX_BYTES {
             return;
         }
         let Expected { logical, generation, level, first_key, .. } = *expected;
@@ -103,9 +103,9 @@ mod tests {
         summaries.keep(&EXPECTED, summary(10));
         assert_eq!(summaries.weight_bytes, EACH_BYTES + 80);
         let other = Expected { logical: Logical(8192), ..EXPECTED };
-        summaries.keep(&other, summary(MOST_BYTES / 8));
+        summaries.keep(&other, summary(MAX_BYTES / 8));
         assert!(summaries.has_room() && summaries.get(&other).is_none());
-        summaries.keep(&other, summary((MOST_BYTES - summaries.weight_bytes - EACH_BYTES) / 8));
+        summaries.keep(&other, summary((MAX_BYTES - summaries.weight_bytes - EACH_BYTES) / 8));
         assert!(!summaries.has_room() && summaries.get(&other).is_some());
     }
 }

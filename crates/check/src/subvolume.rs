@@ -25,9 +25,9 @@ use crate::summary::{Need, Summary, continue_with, summarize};
 use crate::walk::{Visitor, faults_of, walk_leaves};
 
 /// Directories of one subvolume whose parents are kept and followed, in 16 bytes each.
-const MOST_DIRECTORIES: usize = 4 << 20;
+const MAX_DIRECTORIES: usize = 4 << 20;
 /// What is gathered for a summary at most, in bytes: a larger part is not worth the memory.
-const MOST_SUMMARY_BYTES: usize = 4 << 20;
+const MAX_SUMMARY_BYTES: usize = 4 << 20;
 
 /// A part that is being gathered while it is walked.
 struct Recording {
@@ -159,7 +159,7 @@ impl<'a> Subvolume<'a> {
                 names.add(side, fact, 1);
             }
         }
-        self.gathered.parents.truncate(MOST_DIRECTORIES);
+        self.gathered.parents.truncate(MAX_DIRECTORIES);
     }
 
     /// The last inode has no more items.
@@ -209,7 +209,7 @@ impl Recording {
             self.head_ended = summary.head_ended;
         }
         self.add_gathered(&summary.gathered);
-        self.is_spoiled |= self.gathered.weight_bytes() > MOST_SUMMARY_BYTES;
+        self.is_spoiled |= self.gathered.weight_bytes() > MAX_SUMMARY_BYTES;
     }
 
     fn add_gathered(&mut self, gathered: &Gathered) {
@@ -386,7 +386,7 @@ fn judge_whole(
     for directory in parents.loops().into_iter().map(ObjectId) {
         context.find(FindingKind::DirectoryLoop { directory }, at(tree, InodeItem::key(directory)));
     }
-    if parents.len() >= MOST_DIRECTORIES {
+    if parents.len() >= MAX_DIRECTORIES {
         let place = Place { tree: Some(tree), ..Place::default() };
         context.find(FindingKind::DirectoriesNotFollowed {}, place);
     }
@@ -445,9 +445,9 @@ mod tests {
             });
             found
         };
-        assert_eq!(found(MOST_DIRECTORIES - 1), []);
+        assert_eq!(found(MAX_DIRECTORIES - 1), []);
         let place = Place { tree: Some(RootId(300)), ..Place::default() };
         let kind = FindingKind::DirectoriesNotFollowed {};
-        assert_eq!(found(MOST_DIRECTORIES), [Finding { kind, place }]);
+        assert_eq!(found(MAX_DIRECTORIES), [Finding { kind, place }]);
     }
 }

@@ -23,7 +23,7 @@ use crate::sorted::{Pass, Record, Sorted, Sorter};
 /// Blocks that are read at once.
 const BATCH: usize = 128;
 /// Data extents of one part, at some 50 bytes each.
-const MOST_EXTENTS: u64 = 500_000;
+const MAX_EXTENTS: u64 = 500_000;
 /// Bytes that a group of subvolumes uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
@@ -269,7 +269,7 @@ impl Counter<'_, '_> {
 
     /// Counts the leaves and their data extents.
     fn count_leaves(&mut self, leaves: &Sorted<Wanted>, data_extents: u64) -> Result<(), Uncounted> {
-        let parts = data_extents.div_ceil(MOST_EXTENTS).max(1);
+        let parts = data_extents.div_ceil(MAX_EXTENTS).max(1);
         for part in 0..parts {
             let mut extents: HashMap<u64, (u64, SetId)> = HashMap::new();
             let mut leaves = leaves.iter().peekable();
@@ -415,7 +415,7 @@ mod tests {
         with_context(|context| {
             chunks::read(context);
             let roots = roots::read(context);
-            let [once, parts] = [1, 3].map(|parts| count(context, &roots, parts * MOST_EXTENTS).unwrap());
+            let [once, parts] = [1, 3].map(|parts| count(context, &roots, parts * MAX_EXTENTS).unwrap());
             assert!(once.subvolumes.iter().any(|(_, usage)| usage.exclusive > 0), "some is not shared");
             assert!(
                 once.shared.iter().any(|(set, _)| set.iter().map(Run::len).sum::<usize>() == 2),

@@ -29,7 +29,7 @@ const READ_AHEAD: usize = 32;
 /// Leaves of a batch: enough for some threads, in memory that is no matter.
 const BATCH: usize = 128;
 /// Steps that wait at most.
-const MOST_STEPS: usize = 1024;
+const MAX_STEPS: usize = 1024;
 
 /// Looks at the leaves of a tree.
 pub(crate) trait Visitor: Sync {
@@ -249,7 +249,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
             }
             self.next_child(frame);
             // What is known takes no reading, but memory.
-            if self.steps.len() >= MOST_STEPS {
+            if self.steps.len() >= MAX_STEPS {
                 self.flush();
             }
         }

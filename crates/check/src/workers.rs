@@ -4,7 +4,7 @@ use vlinder_base::parallel::Pool;
 use vlinder_base::thread::available_parallelism;
 
 /// Reads in flight that keep a disk busy: each worker waits for its own.
-const LEAST_WORKERS: usize = 4;
+const MIN_WORKERS: usize = 4;
 /// What the blocks of a batch take, and more.
 const KEPT_BYTES: usize = 8 << 20;
 /// Below so many pieces, work is done before threads have started.
@@ -19,7 +19,7 @@ pub(crate) struct Workers {
 impl Workers {
     /// So many, or as many as are good for this machine.
     pub(crate) fn new(threads: Option<usize>) -> Self {
-        let threads = threads.unwrap_or_else(|| available_parallelism().max(LEAST_WORKERS));
+        let threads = threads.unwrap_or_else(|| available_parallelism().max(MIN_WORKERS));
         Self { threads, pool: None }
     }
 

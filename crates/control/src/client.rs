@@ -12,7 +12,7 @@ use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::thread;
 
 use crate::ErrorBody;
-use crate::frame::{self, FrameError, MOST_REQUEST_BYTES};
+use crate::frame::{self, FrameError, MAX_REQUEST_BYTES};
 use crate::location::{self, LocationError};
 use crate::mounts::MountEntry;
 use crate::patience::Limited;
@@ -319,7 +319,7 @@ impl Client {
         let request = serde_json::to_value(request).map_err(|source| self.failed(source.into()))?;
         let message = RequestMessage { schema: SCHEMA.to_owned(), mount: Some(self.mount.id), request };
         let most = limits::most_answer_bytes(kind, limits::is_trusted(&self.mount));
-        match frame::send(&mut Limited::new(&self.stream, self.limit), &message, MOST_REQUEST_BYTES) {
+        match frame::send(&mut Limited::new(&self.stream, self.limit), &message, MAX_REQUEST_BYTES) {
             Ok(()) => self.answer(most),
             Err(source) if is_closed_by_peer(&source) => match self.answer(most) {
                 // The server said why before it closed.

@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The longest request.
-pub(crate) const MOST_REQUEST_BYTES: u32 = 1 << 20;
+pub(crate) const MAX_REQUEST_BYTES: u32 = 1 << 20;
 /// The longest answer: a list of a million subvolumes fits.
-pub(crate) const MOST_ANSWER_BYTES: u32 = 1 << 29;
+pub(crate) const MAX_ANSWER_BYTES: u32 = 1 << 29;
 
 /// A message that could not be sent or received.
 #[derive(Debug, thiserror::Error)]

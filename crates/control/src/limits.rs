@@ -10,15 +10,15 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::thread;
 
-use crate::frame::MOST_ANSWER_BYTES;
+use crate::frame::MAX_ANSWER_BYTES;
 use crate::mounts::MountEntry;
 use crate::protocol::Request;
 
 /// The longest answer that does not grow with the file system: 512 runs of a file are the longest of them.
-const MOST_PLAIN_BYTES: u32 = 1 << 20;
+const MAX_PLAIN_BYTES: u32 = 1 << 20;
 /// The longest list of another user's server: some 16,000 subvolumes. What it is read into takes several
 /// times as much memory.
-const MOST_STRANGERS_BYTES: u32 = 8 << 20;
+const MAX_STRANGERS_BYTES: u32 = 8 << 20;
 const CONNECT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Whether a mount is of somebody whose programs this process trusts: root, or its own user.
@@ -37,9 +37,9 @@ pub(crate) fn most_answer_bytes(request: &Request, is_trusted: bool) -> u32 {
             | Request::InodeResolve { .. }
     );
     match (is_list, is_trusted) {
-        (false, _) => MOST_PLAIN_BYTES,
-        (true, false) => MOST_STRANGERS_BYTES,
-        (true, true) => MOST_ANSWER_BYTES,
+        (false, _) => MAX_PLAIN_BYTES,
+        (true, false) => MAX_STRANGERS_BYTES,
+        (true, true) => MAX_ANSWER_BYTES,
     }
 }
 

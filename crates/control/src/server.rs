@@ -18,7 +18,7 @@ use vlinder_tree::CommitLease;
 
 use crate::by_call::Expectation;
 use crate::connections::Connections;
-use crate::frame::{self, FrameError, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES};
+use crate::frame::{self, FrameError, MAX_ANSWER_BYTES, MAX_REQUEST_BYTES};
 use crate::location::SocketLocation;
 use crate::patience::{Limited, Patience};
 use crate::peer::Peer;
@@ -253,7 +253,7 @@ impl Shared {
         let mut is_first = true;
         loop {
             let limit = self.patience.limit(std::mem::replace(&mut is_first, false), is_privileged);
-            let received = frame::receive(&mut Limited::new(&stream, limit), MOST_REQUEST_BYTES);
+            let received = frame::receive(&mut Limited::new(&stream, limit), MAX_REQUEST_BYTES);
             let message: RequestMessage = match received {
                 Ok(message) => message,
                 Err(FrameError::Closed) => return Ok(()),
@@ -312,7 +312,7 @@ impl Shared {
 
     fn answer(&self, stream: &UnixStream, result: Result<Answer, ErrorBody>) -> Result<(), FrameError> {
         let mut stream = Limited::new(stream, Some(self.patience.answer));
-        frame::send(&mut stream, &AnswerMessage::from(result), MOST_ANSWER_BYTES)
+        frame::send(&mut stream, &AnswerMessage::from(result), MAX_ANSWER_BYTES)
     }
 
     /// Waits for the mount's end; none if the client gave up (the mount is busy).

@@ -7,7 +7,7 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::Logical;
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::InodeFlags;
-use vlinder_transaction::{ChangeKind, DataExtent, Engine, Handle, PromisedData, Reservation};
+use vlinder_transaction::{ChangeKind, DataExtent, Engine, Handle, Reservation, ReservedData};
 
 use crate::apply::{ITEMS_IN_STEP, apply, file_changes};
 use crate::begin::begin;
@@ -76,8 +76,8 @@ pub fn allocate(
             touch(store, node)
         }
         Allocate::ZeroRange { keep_size } => {
-            let space = PromisedData::preallocated(range.length_bytes(), 1);
-            let space = store.engine().promise_data(space);
+            let space = ReservedData::preallocated(range.length_bytes(), 1);
+            let space = store.engine().reserve_data(space);
             if space.is_err_and(|error| error.is_no_space()) {
                 return Err(DataRefusal::NoSpace.into());
             }
@@ -124,7 +124,7 @@ fn preallocate(store: &FileStore, node: &Arc<FileNode>, range: ByteRange) -> Res
     let missing = missing_parts(store, node, sectors)?;
     let needed = missing.iter().map(|part| part.length_bytes()).sum();
     let extents = missing.iter().map(|part| part.length_bytes().div_ceil(LARGEST_PREALLOCATED)).sum();
-    let promise = engine.promise_data(PromisedData::preallocated(needed, extents));
+    let promise = engine.reserve_data(ReservedData::preallocated(needed, extents));
     if promise.as_ref().is_err_and(|error| error.is_no_space()) {
         return Err(DataRefusal::NoSpace.into());
     }
@@ -132,7 +132,7 @@ fn preallocate(store: &FileStore, node: &Arc<FileNode>, range: ByteRange) -> Res
     let mut left: Vec<ByteRange> = missing.into_iter().rev().collect();
     while !left.is_empty() {
         let taken = preallocate_step(store, node, &mut left)?;
-        engine.reservations().unpromise_data(promise.split(taken).keep(), taken);
+        engine.reservations().unreserve_data(promise.split(taken).keep(), taken);
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::InodeItem;
 use vlinder_format::{FileOffset, Key, ObjectId};
-use vlinder_transaction::{DataPromise, EngineError, PromisedData};
+use vlinder_transaction::{DataReservation, EngineError, ReservedData};
 
 use crate::file_data::DELALLOC;
 use crate::file_node::FileNode;
@@ -22,7 +22,7 @@ pub(crate) enum Promised<'a> {
     /// Their sectors have a promise already.
     Nothing,
     /// Bytes of data space.
-    Space(DataPromise<'a>),
+    Space(DataReservation<'a>),
     /// They go to where the file has space.
     InPlace,
 }
@@ -38,13 +38,13 @@ impl Promised<'_> {
     }
 
     /// The space, which is the dirty bytes' from now on, with `runs` new runs among them.
-    pub(crate) fn keep(self, runs: u64) -> PromisedData {
+    pub(crate) fn keep(self, runs: u64) -> ReservedData {
         match self {
             Self::Space(mut promise) => {
                 promise.keep_runs(runs);
                 promise.keep()
             }
-            Self::Nothing | Self::InPlace => PromisedData::default(),
+            Self::Nothing | Self::InPlace => ReservedData::default(),
         }
     }
 }
@@ -64,9 +64,9 @@ pub(crate) fn promise<'a>(
         return Ok(Promised::Nothing);
     }
     let engine = store.engine();
-    let space = PromisedData::written(new, sectors.len() as u64);
+    let space = ReservedData::written(new, sectors.len() as u64);
     let (tree, keys) = (node.tree(), || item_keys(node.number(), sectors));
-    match engine.promise_data_at(tree, keys, space) {
+    match engine.reserve_data_at(tree, keys, space) {
         Ok(promise) => return Ok(Promised::Space(promise)),
         Err(error @ EngineError::NoSpace { .. }) => {
             tracing::debug!(%error, "flushing, since what waits may take less than promised");
@@ -83,7 +83,7 @@ pub(crate) fn promise<'a>(
     if !make_room(store)? {
         return Err(DataRefusal::NoSpace.into());
     }
-    match engine.promise_data_at(tree, keys, space) {
+    match engine.reserve_data_at(tree, keys, space) {
         Ok(promise) => Ok(Promised::Space(promise)),
         Err(EngineError::NoSpace { .. }) => Err(DataRefusal::NoSpace.into()),
         Err(error) => Err(error.into()),
@@ -154,8 +154,8 @@ pub(crate) fn grow(store: &FileStore, node: &Arc<FileNode>, state: &mut InodeSta
 pub(crate) fn put_sectors(store: &FileStore, node: &Arc<FileNode>, start: u64, bytes: Vec<u8>) -> Result<()> {
     let range = ByteRange::with_length(start, bytes.len() as u64).ok_or(DataRefusal::FileTooLarge)?;
     let keys = || item_keys(node.number(), &[range]);
-    let space = PromisedData::written(range.length_bytes(), 1);
-    let promised = match store.engine().promise_data_at(node.tree(), keys, space) {
+    let space = ReservedData::written(range.length_bytes(), 1);
+    let promised = match store.engine().reserve_data_at(node.tree(), keys, space) {
         Ok(promise) => Promised::Space(promise),
         Err(error) if error.is_no_space() => return Err(DataRefusal::NoSpace.into()),
         Err(error) => return Err(error.into()),

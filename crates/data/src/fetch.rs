@@ -11,7 +11,7 @@ use crate::pieces::ReadPiece;
 
 /// No more is asked for together by who waits for it: what is judged and copied should still lie in the
 /// processor's cache.
-pub(crate) const MOST_BYTES: u64 = 512 << 10;
+pub(crate) const MAX_BYTES: u64 = 512 << 10;
 
 /// Bytes that lie together.
 #[derive(Debug)]

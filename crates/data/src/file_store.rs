@@ -118,7 +118,7 @@ impl FileStore {
             state.dirty = true;
             let ListChange { added, dropped } = self.dirty.add(node);
             self.engine.awaited_items().add(added);
-            self.engine.awaited_items().settle(dropped);
+            self.engine.awaited_items().release(dropped);
         }
     }
 }

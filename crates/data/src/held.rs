@@ -8,7 +8,7 @@ use vlinder_extent_state::ByteRange;
 use crate::file_data::Version;
 
 /// For all open files of a file system.
-pub(crate) const MOST_HELD_BYTES: u64 = 32 << 20;
+pub(crate) const MAX_HELD_BYTES: u64 = 32 << 20;
 
 /// How many bytes all open files of a file system hold that were read ahead.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl Budget {
     pub(crate) fn take(&self, bytes: u64) -> Option<Share> {
         let share = Share { held: Arc::clone(&self.0), bytes };
         let before = share.held.fetch_add(bytes, Ordering::Relaxed);
-        (before.saturating_add(bytes) <= MOST_HELD_BYTES).then_some(share)
+        (before.saturating_add(bytes) <= MAX_HELD_BYTES).then_some(share)
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
     fn what_is_held_is_limited_and_given_back() {
         let budget = Budget::default();
         let take = || budget.take(1 << 20);
-        let mut all: Vec<Share> = (0..MOST_HELD_BYTES >> 20).map(|_| take().unwrap()).collect();
+        let mut all: Vec<Share> = (0..MAX_HELD_BYTES >> 20).map(|_| take().unwrap()).collect();
         assert!(take().is_none());
         all.pop();
         assert!(take().is_some());

@@ -15,7 +15,7 @@ use crate::file_store::FileStore;
 use crate::{Result, items};
 
 /// An extent with more runs of its own file than this is treated as shared.
-const MOST_RUNS: usize = 4096;
+const MAX_RUNS: usize = 4096;
 
 /// Parts that may be written in place with their addresses, and the other parts.
 pub(crate) type Split = (Vec<(ByteRange, Logical)>, Vec<ByteRange>);
@@ -101,7 +101,7 @@ fn is_shared(
 ) -> Result<bool> {
     let Some(window) = ByteRange::with_length(offset, stored.bytes) else { return Ok(true) };
     let tree = node.tree();
-    let items = items::load(store.engine(), tree, node.number(), window, MOST_RUNS)?;
+    let items = items::load(store.engine(), tree, node.number(), window, MAX_RUNS)?;
     let own = items.extents.iter().filter(|extent| extent.reference() == Some((stored, offset))).count();
     let (root, number) = (node.id().root, node.number());
     Ok(handle.extent_references(stored.address, root, number, offset)? != Some(own as u64))

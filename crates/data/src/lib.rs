@@ -100,7 +100,8 @@ pub use file_node::FileNode;
 pub use file_store::FileStore;
 pub use file_tree::FileTree;
 pub use flush::{
-    flush, flush_ahead, flush_all, flush_replaced, flush_subvolume, lock_settled, relieve, store_dirty,
+    flush, flush_ahead, flush_all, flush_replaced, flush_subvolume, flush_until_below_limit, lock_settled,
+    store_dirty,
 };
 pub use held::Stretch;
 pub use ids::InodeId;

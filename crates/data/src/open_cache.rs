@@ -17,10 +17,10 @@ use crate::{Result, items};
 /// Items that a first load decodes: mostly the next border is near.
 const FIRST_ITEMS: usize = 8;
 /// No load decodes more; a leaf of 64 KiB has fewer.
-const MOST_ITEMS: usize = 1024;
+const MAX_ITEMS: usize = 1024;
 /// One where who goes through the file is, and what is read ahead, which may begin in one leaf and end in the
 /// next.
-const MOST_WINDOWS: usize = 3;
+const MAX_WINDOWS: usize = 3;
 
 /// What an open file remembers for its next read or seek.
 #[derive(Debug, Default)]
@@ -112,7 +112,7 @@ impl OpenCache {
             windows.iter().find(|window| window.complete_to == at).map(|window| window.limit)
         };
         // A reader that goes through a file in order looks at all that a leaf has.
-        let limit = goes_on.map_or(FIRST_ITEMS, |limit| limit * 4).max(wanted).min(MOST_ITEMS);
+        let limit = goes_on.map_or(FIRST_ITEMS, |limit| limit * 4).max(wanted).min(MAX_ITEMS);
         let (engine, tree) = (store.engine(), node.tree());
         let loaded = items::load_leaf(engine, tree, node.number(), at, limit, goes_on.is_some())?;
         let complete_to = loaded.complete_to.max(at.saturating_add(1));
@@ -121,7 +121,7 @@ impl OpenCache {
         if version.is_some() && store.write_back().caches_seeks() {
             let mut windows = self.windows.lock();
             windows.retain(|window| window.version == version);
-            windows.truncate(MOST_WINDOWS - 1);
+            windows.truncate(MAX_WINDOWS - 1);
             windows.insert(0, Arc::clone(&window));
         }
         Ok(window)

@@ -69,7 +69,7 @@ fn put_some(store: &FileStore, most: usize) -> Result<()> {
         if let Err(error) = handle.charge_pending(node.tree(), &[key]) {
             for node in std::iter::once(node).chain(left) {
                 let counted_again = store.dirty().put_back(node);
-                store.engine().awaited_items().settle(counted_again);
+                store.engine().awaited_items().release(counted_again);
             }
             return Err(error.into());
         }
@@ -78,7 +78,7 @@ fn put_some(store: &FileStore, most: usize) -> Result<()> {
             node.put(&mut handle, &mut state);
         }
         state.dirty = false;
-        store.engine().awaited_items().settle(1);
+        store.engine().awaited_items().release(1);
     }
     Ok(())
 }

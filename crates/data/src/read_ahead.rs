@@ -28,7 +28,7 @@ const STEPS_BEFORE: u32 = 2;
 
 const FIRST_BYTES: u64 = 128 << 10;
 
-pub(crate) const MOST_BYTES: u64 = 1 << 20;
+pub(crate) const MAX_BYTES: u64 = 1 << 20;
 
 /// What an open file has read ahead, and how it came to do so.
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ impl ReadAhead {
 
     /// What to read from an offset on, each time more.
     pub(crate) fn following(&mut self, start: u64, end_of_file: u64) -> Option<ByteRange> {
-        let bytes = self.next_bytes.clamp(FIRST_BYTES, MOST_BYTES);
+        let bytes = self.next_bytes.clamp(FIRST_BYTES, MAX_BYTES);
         self.next_bytes = bytes * 2;
         let end = start.saturating_add(bytes).min(end_of_file);
         ByteRange::new(start, end).filter(|range| !range.is_empty())

@@ -7,12 +7,12 @@ use crate::Result;
 use crate::file_data::Version;
 use crate::held::{Held, Stretch};
 use crate::pieces::pieces_of;
-use crate::read_ahead::{Coming, MOST_BYTES, NextRead};
+use crate::read_ahead::{Coming, MAX_BYTES, NextRead};
 use crate::reader::Reader;
 
 /// Devices are asked for several parts, which they bring beside the reader: a single one is read by who asks
 /// for it.
-const MOST_FETCHED_BYTES: u64 = 256 << 10;
+const MAX_FETCHED_BYTES: u64 = 256 << 10;
 
 impl Reader<'_> {
     /// Reads a range that is on disk as a whole, from what was read ahead or with what follows. Nothing of
@@ -68,7 +68,7 @@ impl Reader<'_> {
         let (coming, range) = {
             let mut ahead = self.cache.ahead.lock();
             // A reader of stretches wants the whole file.
-            ahead.next_bytes = MOST_BYTES;
+            ahead.next_bytes = MAX_BYTES;
             (ahead.take_coming(version, offset), ahead.following(offset, size))
         };
         let coming = coming.or_else(|| self.ask_for(version, range?, &mut buffers))?;
@@ -89,8 +89,8 @@ impl Reader<'_> {
         let (extents, end) = self.items(range).ok()?;
         let range = ByteRange::new(range.start(), end)?;
         let sector_size = u64::from(self.store.sector_size());
-        let pieces = pieces_of(range, extents, MOST_FETCHED_BYTES, sector_size);
-        let started = self.start(pieces, MOST_FETCHED_BYTES, buffers).ok()?;
+        let pieces = pieces_of(range, extents, MAX_FETCHED_BYTES, sector_size);
+        let started = self.start(pieces, MAX_FETCHED_BYTES, buffers).ok()?;
         let at_once = started.reads.are_done();
         Some(Coming { version, range, started, share, at_once })
     }

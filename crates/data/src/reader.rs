@@ -13,7 +13,7 @@ use vlinder_volume::{MappedBy, ReadRequest};
 use crate::Result;
 use crate::bytes_error::{BytesError, DataFault};
 use crate::extent::{Content, Extent};
-use crate::fetch::{Fetch, Fetched, Fetches, MOST_BYTES, Source, Started};
+use crate::fetch::{Fetch, Fetched, Fetches, MAX_BYTES, Source, Started};
 use crate::file_node::FileNode;
 use crate::file_store::FileStore;
 use crate::held::HeldPart;
@@ -22,7 +22,7 @@ use crate::open_cache::{Decoded, OpenCache};
 use crate::pieces::{ReadPiece, pieces_of};
 
 /// Items looked at for one part of a request; what they do not cover is read in further parts.
-const MOST_ITEMS: usize = 4096;
+const MAX_ITEMS: usize = 4096;
 
 pub(crate) struct Reader<'a> {
     pub(crate) store: &'a FileStore,
@@ -56,7 +56,7 @@ impl Reader<'_> {
             let (now, later) = std::mem::take(&mut target).split_at_mut(to_index(at, end));
             let part = ByteRange::new(at, end).unwrap_or_default();
             let pieces = pieces_of(part, extents, u64::MAX, u64::from(self.store.sector_size()));
-            let fetched = self.finish(self.start(pieces, MOST_BYTES, &mut Vec::new())?)?;
+            let fetched = self.finish(self.start(pieces, MAX_BYTES, &mut Vec::new())?)?;
             self.deliver(part, &fetched, now)?;
             target = later;
             at = end;
@@ -64,12 +64,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The items of a range, not many more than [`MOST_ITEMS`], and up to where they are all.
+    /// The items of a range, not many more than [`MAX_ITEMS`], and up to where they are all.
     pub(crate) fn items(&self, range: ByteRange) -> Result<(Vec<Extent>, u64)> {
         let sector_size = u64::from(self.store.sector_size());
         let mut extents = Vec::new();
         let mut at = range.start();
-        while at < range.end() && extents.len() < MOST_ITEMS {
+        while at < range.end() && extents.len() < MAX_ITEMS {
             let wanted = usize::try_from((range.end() - at) / sector_size).unwrap_or(usize::MAX);
             let window = self.cache.window(self.store, self.node, at, wanted)?;
             let inside = window.extents_from(at, sector_size);

@@ -8,7 +8,7 @@ use vlinder_extent_state::ByteRange;
 
 /// A write up to this size is copied behind the run that it continues, so that small sequential writes become
 /// one run.
-const MOST_COPIED: usize = 128 * 1024;
+const MAX_COPIED: usize = 128 * 1024;
 /// No run grows past this by being continued: growing copies it.
 const LARGEST_GROWN_RUN: usize = 1 << 20;
 
@@ -54,7 +54,7 @@ impl Runs {
     /// Puts bytes at an offset in place of what was there.
     pub(crate) fn insert(&mut self, offset: u64, data: Vec<u8>) {
         let Some(range) = range_of(offset, &data).filter(|range| !range.is_empty()) else { return };
-        if data.len() <= MOST_COPIED {
+        if data.len() <= MAX_COPIED {
             if self.overwrite(offset, &data) {
                 return;
             }
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn a_large_buffer_is_moved_in_and_small_ones_become_one_run() {
         let mut runs = Runs::default();
-        let large = vec![1; MOST_COPIED + 1];
+        let large = vec![1; MAX_COPIED + 1];
         let address = large.as_ptr();
         runs.insert(0, large);
         assert_eq!(runs.iter().next().unwrap().1.as_ptr(), address);

@@ -6,7 +6,7 @@ use vlinder_base::sync::Arc;
 use vlinder_codec::compress::{Compression, compress, decompress};
 use vlinder_extent_state::ByteRange;
 use vlinder_format::file_extent::{CompressionId, FileExtent};
-use vlinder_transaction::{ChangeKind, Handle, PromisedData, Reservation};
+use vlinder_transaction::{ChangeKind, Handle, Reservation, ReservedData};
 
 use crate::apply::{apply, file_changes};
 use crate::bytes_error::{BytesError, DataFault};
@@ -106,14 +106,14 @@ pub(crate) fn drop_unflushed(store: &FileStore, node: &FileNode, size: u64) -> R
 pub(crate) fn drop_unflushed_range(store: &FileStore, node: &FileNode, range: ByteRange) -> Result<()> {
     let Some(states) = node.data().states_if_any() else { return Ok(()) };
     let write_back = store.write_back();
-    let mut settled = PromisedData::default();
+    let mut settled = ReservedData::default();
     {
         let mut unflushed = node.data().unflushed();
         let before = unflushed.dirty.bytes();
         // A run with a hole in it is two, each of which takes metadata of its own.
-        let cut = PromisedData::written(0, u64::from(unflushed.dirty.surrounds(range)));
+        let cut = ReservedData::written(0, u64::from(unflushed.dirty.surrounds(range)));
         unflushed.promised += cut;
-        store.engine().reservations().promise_accepted_data(cut);
+        store.engine().reservations().reserve_accepted_data(cut);
         unflushed.dirty.remove(range);
         let removed = before - unflushed.dirty.bytes();
         write_back.account(-i64::try_from(removed).unwrap_or(i64::MAX));
@@ -123,7 +123,7 @@ pub(crate) fn drop_unflushed_range(store: &FileStore, node: &FileNode, range: By
         }
         states.clear(range, DELALLOC).map_err(DataError::State)?;
     }
-    store.engine().reservations().unpromise_data(settled, 0);
+    store.engine().reservations().unreserve_data(settled, 0);
     write_back.remove_if_clean(node);
     Ok(())
 }

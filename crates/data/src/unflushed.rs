@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
-use vlinder_transaction::PromisedData;
+use vlinder_transaction::ReservedData;
 
 use crate::ordered_extents::Ordered;
 use crate::runs::Runs;
@@ -20,10 +20,10 @@ pub(crate) struct Unflushed {
     pub(crate) ordered: Ordered,
     /// What was ordered and is being entered; older than all others.
     pub(crate) entering: Option<Arc<Runs>>,
-    /// Space that is promised to `dirty` (see `Engine::promise_data`).
-    pub(crate) promised: PromisedData,
+    /// Space that is promised to `dirty` (see `Engine::reserve_data`).
+    pub(crate) promised: ReservedData,
     /// The same for `writing`.
-    pub(crate) writing_promised: PromisedData,
+    pub(crate) writing_promised: ReservedData,
     /// The file had content that was dropped as a whole; what is written now replaces it.
     pub(crate) replaced: bool,
     /// The last flush could not store all that it took.

@@ -22,7 +22,7 @@ use crate::read_whole::read_whole;
 /// Bytes that are verified at once.
 const PIECE_BYTES: u64 = 1 << 20;
 /// The longest descriptor that Linux takes: that and a signature.
-const MOST_DESCRIPTOR_BYTES: u64 = 16 << 10;
+const MAX_DESCRIPTOR_BYTES: u64 = 16 << 10;
 /// Powers of two that a block may have bytes: Linux allows no less, and no page is larger.
 const LOG_BLOCK_BYTES: std::ops::RangeInclusive<u8> = 10..=16;
 
@@ -83,7 +83,7 @@ impl<'a> MerkleTree<'a> {
         let head = head.ok_or_else(|| fail("the file has no descriptor"))?;
         let head =
             VerityDescriptor::decode(head.data()).map_err(|_| fail("the descriptor's head is broken"))?;
-        if head.encryption != 0 || head.size_bytes > MOST_DESCRIPTOR_BYTES {
+        if head.encryption != 0 || head.size_bytes > MAX_DESCRIPTOR_BYTES {
             return Err(fail("the descriptor's head is of no known kind").into());
         }
         let wanted = MerkleDescriptor::SIZE as u64;

@@ -42,7 +42,7 @@ pub fn write(store: &FileStore, node: &Arc<FileNode>, offset: u64, data: Cow<'_,
     }
     let promised = promise(store, node, &[sectors])?;
     put(store, node, (range, sectors), data, promised)?;
-    relieve_if_crowded(store)
+    flush_if_crowded(store)
 }
 
 /// Writes whole sectors at several places inside a file, as [`write`](fn@write) does each in turn. As
@@ -82,17 +82,17 @@ fn write_together(store: &FileStore, node: &Arc<FileNode>, parts: &[(u64, &[u8])
     // Before the locks are taken.
     let bytes: Vec<Vec<u8>> = parts.iter().map(|(_, data)| data.to_vec()).collect();
     put_sectors_promised(store, node, &ranges, bytes, promised, 0)?;
-    relieve_if_crowded(store)
+    flush_if_crowded(store)
 }
 
 /// Flushes where so much is in memory that writers have to wait, or has it done.
-fn relieve_if_crowded(store: &FileStore) -> Result<()> {
+fn flush_if_crowded(store: &FileStore) -> Result<()> {
     let write_back = store.write_back();
     if write_back.is_over_limit() {
-        match flush::relieve(store) {
+        match flush::flush_until_below_limit(store) {
             // The bytes are in memory, and the next are refused.
             Err(error) if error.is_host_full() => {}
-            relieved => relieved?,
+            flushed => flushed?,
         }
     } else if write_back.is_crowded() {
         store.background().ask_for_write_out();

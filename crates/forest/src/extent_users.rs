@@ -58,7 +58,7 @@ pub struct FoundExtent {
 
 /// No extent is longer: what Linux preallocates at once, twice what it writes at once. So a count that is too
 /// high sends no search through the rest of a file.
-const MOST_EXTENT_BYTES: u64 = 256 << 20;
+const MAX_EXTENT_BYTES: u64 = 256 << 20;
 
 /// References that the running transaction has in memory, and the extent tree does not have yet.
 pub trait PendingReferences {
@@ -176,7 +176,7 @@ impl<'a> ExtentUsers<'a> {
         let mut leaves: BTreeMap<Logical, Arc<Block>> = BTreeMap::new();
         while let Some((key, data)) = cursor.item() {
             let is_run = key.objectid == reference.inode && key.item_type == ItemType::EXTENT_DATA;
-            if left == 0 || !is_run || key.offset.wrapping_sub(reference.offset) >= MOST_EXTENT_BYTES {
+            if left == 0 || !is_run || key.offset.wrapping_sub(reference.offset) >= MAX_EXTENT_BYTES {
                 break;
             }
             if let Some(user) = run_in(start, reference.root, &key, data)

@@ -12,7 +12,7 @@ use crate::rules::ItemContext;
 use crate::types::{Logical, ObjectId};
 
 /// Linux never puts more checksums than this into one item (a page's size, on the smallest page).
-const MOST_ENTRIES: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 
 /// How a checksum item can be broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,7 +70,7 @@ impl ChecksumGeometry {
         let node_size = usize::try_from(self.node_size).unwrap_or(0);
         let overhead = HEADER_SIZE.saturating_add(ITEM_HEADER_SIZE.saturating_mul(2));
         let entries = node_size.saturating_sub(overhead).checked_div(self.checksum_bytes()).unwrap_or(0);
-        entries.saturating_sub(1).min(MOST_ENTRIES)
+        entries.saturating_sub(1).min(MAX_ENTRIES)
     }
 
     /// Bytes of data that an item of `item_size` bytes speaks of.

@@ -103,9 +103,9 @@ impl QuotaStatusFlags {
 
 impl QuotaLimitFlags {
     /// The bytes that a group refers to are limited.
-    pub const MOST_REFERENCED: Self = Self(1);
+    pub const MAX_REFERENCED: Self = Self(1);
     /// The bytes that only a group refers to are limited.
-    pub const MOST_EXCLUSIVE: Self = Self(1 << 1);
+    pub const MAX_EXCLUSIVE: Self = Self(1 << 1);
     /// The reservation of referenced bytes counts.
     pub const RESERVED_REFERENCED: Self = Self(1 << 2);
     /// The reservation of exclusive bytes counts.

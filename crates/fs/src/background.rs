@@ -40,7 +40,7 @@ pub(crate) fn start(maintenance: &Arc<Maintenance>, options: &OpenOptions) -> Re
                 Wake::Stop => return,
                 Wake::WriteOut { asked_on } => {
                     aside.keep_off(asked_on);
-                    if let Err(error) = vlinder_data::relieve(work.maintenance.store()) {
+                    if let Err(error) = vlinder_data::flush_until_below_limit(work.maintenance.store()) {
                         // The data stay; the next writer or commit tells its caller.
                         tracing::debug!(%error, "data could not be written out early");
                     }

@@ -52,8 +52,9 @@ const COUNTERS: [Definition; 8] = [
 /// healed on them and by them since the file system was opened.
 pub(crate) fn device_counters(engine: &Engine) -> Vec<DeviceCounter> {
     let volume = engine.volume();
-    let members = volume.members().iter();
-    let members: Vec<_> = members.map(|member| (member.id, member.statistics(), member.healing())).collect();
+    let members = volume.members();
+    let members: Vec<_> =
+        members.iter().map(|member| (member.id, member.statistics(), member.healing())).collect();
     let values = |value: fn(&DeviceStatistics, &Healing) -> u64| {
         members.iter().map(|(device, errors, healing)| (*device, value(errors, healing))).collect()
     };

@@ -22,7 +22,7 @@ use crate::stamp::Stamp;
 use crate::{Access, Caller, Refusal, Result};
 
 /// The most names of a file (`BTRFS_LINK_MAX`).
-const MOST_LINKS: u32 = 65535;
+const MAX_LINKS: u32 = 65535;
 /// Items that a new name may touch.
 const ITEMS: u32 = 6;
 
@@ -66,7 +66,7 @@ pub(crate) fn link(
     if deleted || (item.link_count == 0 && !linkable) {
         return Err(Refusal::NotFound.into());
     }
-    if item.link_count >= MOST_LINKS {
+    if item.link_count >= MAX_LINKS {
         return Err(Refusal::TooManyLinks.into());
     }
     let mut handle = with_room(names.engine(), || {

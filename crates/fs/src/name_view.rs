@@ -19,12 +19,12 @@ use crate::subvolume::place::DirectoryTree;
 use crate::{Access, Caller, FsError, Refusal, Result};
 
 /// More names than an inode can have.
-const MOST_NAMES: usize = 1 << 17;
+const MAX_NAMES: usize = 1 << 17;
 /// More directories than lie above any name.
-const MOST_LEVELS: usize = 1 << 16;
+const MAX_LEVELS: usize = 1 << 16;
 
 /// More names on the way to the top than any path has.
-const MOST_STEPS: usize = 1 << 16;
+const MAX_STEPS: usize = 1 << 16;
 
 /// The names of a file system.
 #[derive(Clone, Copy)]
@@ -142,7 +142,7 @@ impl<'a> Names<'a> {
             let mut parts = vec![name];
             let mut current = InodeId::new(id.root, parent);
             while !current.is_subvolume_root() {
-                if parts.len() > MOST_LEVELS {
+                if parts.len() > MAX_LEVELS {
                     return Err(Refusal::SymbolicLinkLoop.into());
                 }
                 let inode = self.inodes().inode(current)?;
@@ -169,7 +169,7 @@ impl<'a> Names<'a> {
         let mut names = Vec::new();
         while let Some(position) = cursor.position() {
             let key = position.key();
-            if key.objectid != inode || key.item_type > ItemType::INODE_EXTREF || names.len() > MOST_NAMES {
+            if key.objectid != inode || key.item_type > ItemType::INODE_EXTREF || names.len() > MAX_NAMES {
                 break;
             }
             let damage = |fault: inode_ref::InodeReferenceFault| Damage::new(fault, position.place(root));
@@ -207,7 +207,7 @@ impl<'a> Names<'a> {
         let top = InodeId::root_of(RootId::FS_TREE);
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut current = id;
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             if current == top {
                 names.reverse();
                 return Ok(names.join(&b'/'));

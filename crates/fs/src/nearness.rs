@@ -10,7 +10,7 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_data::{make_room, owns_space};
-use vlinder_transaction::{EngineError, PromisedData};
+use vlinder_transaction::{EngineError, ReservedData};
 
 use crate::Result;
 use crate::file::FileContent;
@@ -52,7 +52,7 @@ impl FileContent<'_> {
 
     /// Whether so many bytes of data could be promised now.
     fn has_room_for(&self, bytes: u64) -> Result<bool> {
-        match self.engine().promise_data(PromisedData::written(bytes, 1)) {
+        match self.engine().reserve_data(ReservedData::written(bytes, 1)) {
             Ok(_) => Ok(true),
             Err(EngineError::NoSpace { .. }) => Ok(false),
             Err(error) => Err(error.into()),

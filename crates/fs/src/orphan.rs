@@ -19,7 +19,7 @@ use crate::room::with_room;
 use crate::{FsError, Refusal, Result, Subvolume};
 
 /// So many items beside its data a deleted file may have for its deletion in one step.
-const MOST_ITEMS: usize = 64;
+const MAX_ITEMS: usize = 64;
 
 impl InodeTable {
     /// Deletes a file without names, unless it is open. The caller holds no lock. Where there is no space for
@@ -53,7 +53,7 @@ impl InodeTable {
         if inode.file_type() == FileType::Regular {
             vlinder_data::remove_all(self.store(), inode.node())?;
         }
-        let mut steps = DeletionSteps::new(self.store(), MOST_ITEMS);
+        let mut steps = DeletionSteps::new(self.store(), MAX_ITEMS);
         loop {
             let (keys, complete) = keys_of(self.store().engine(), inode, steps.most_items())?;
             let found = keys.len();

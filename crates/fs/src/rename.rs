@@ -24,7 +24,7 @@ use crate::{Access, Caller, Capabilities, FsError, OpenInode, Refusal, Result};
 /// Items that a rename may touch, a whiteout included.
 const ITEMS: u32 = 20;
 /// More ancestors than a path can have on any file system that was made by paths.
-const MOST_ANCESTORS: usize = 1 << 20;
+const MAX_ANCESTORS: usize = 1 << 20;
 
 /// How to rename, as renameat2(2) has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Rename<'_> {
     /// and that holds the rename lock, as does the caller.
     fn is_ancestor(&self, ancestor: InodeId, directory: &Arc<Inode>) -> Result<bool> {
         let mut current = Arc::clone(directory);
-        for _ in 0..MOST_ANCESTORS {
+        for _ in 0..MAX_ANCESTORS {
             if current.id() == ancestor {
                 return Ok(true);
             }
@@ -472,7 +472,7 @@ impl<'a> RenamePlan<'a> {
             if let Err(error) = changes.apply(handle) {
                 if is_begun {
                     // One of several trees is changed already: what is in memory must not be committed.
-                    engine.latch_read_only(&error);
+                    engine.become_read_only(&error);
                 }
                 return Err(error);
             }

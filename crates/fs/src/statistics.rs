@@ -1,7 +1,7 @@
 //! How full the file system is, as statfs(2) tells it.
 
 use vlinder_format::Uuid;
-use vlinder_format::chunk::{BlockGroupFlags, STRIPE_LENGTH};
+use vlinder_format::chunk::{BlockGroupFlags, Profile, STRIPE_LENGTH};
 use vlinder_transaction::{DeviceReport, Engine, KindReport, SpaceReport};
 
 use crate::Result;
@@ -75,9 +75,9 @@ impl Fullness {
         let on_devices = |kind: &KindReport, bytes: u64| bytes.saturating_mul(kind.flags.copies());
         let data = || report.kinds.iter().filter(|kind| is_data(kind));
         // Of several profiles, Linux takes the last in the order of its table.
-        let last =
-            DataProfile::ALL.iter().rev().find(|one| data().any(|kind| kind.flags.profile() == one.flags));
-        let factor = last.map_or(1, |profile| profile.flags.copies());
+        let is_of = |kind: &KindReport, profile: Profile| kind.flags.profile() == profile.flags();
+        let last = Profile::ALL.into_iter().rev().find(|one| data().any(|kind| is_of(kind, *one)));
+        let factor = last.map_or(1, |profile| u64::from(profile.copies()));
         let reserve = report.linux_reserve_bytes;
         let is_frozen =
             |kind: &KindReport| is_unmirrored(kind.flags) && data().any(|other| is_mirrored(other.flags));
@@ -112,47 +112,39 @@ fn is_mirrored(flags: BlockGroupFlags) -> bool {
 }
 
 fn is_unmirrored(flags: BlockGroupFlags) -> bool {
-    matches!(flags.profile(), BlockGroupFlags(0) | BlockGroupFlags::RAID0)
+    flags.copies() == 1 && flags.parities() == 0
 }
 
-/// What Linux's table of profiles (`btrfs_raid_array`) says of new chunks.
-struct DataProfile {
-    flags: BlockGroupFlags,
-    /// Devices that a chunk takes at least.
-    least_devices: usize,
-    /// On how many devices at once `btrfs_calc_avail_data_space` takes room; all where none is said. It says
-    /// 1 of RAID5 and RAID6, too.
-    spread: Option<usize>,
-    /// Which of several profiles new chunks get (`btrfs_reduce_alloc_profile`): the highest that the devices
-    /// suffice for.
-    rank: u8,
+/// Which of several profiles new chunks get: the last of these that the devices suffice for
+/// (`btrfs_reduce_alloc_profile`).
+const BY_PREFERENCE: [Profile; 9] = [
+    Profile::Single,
+    Profile::Raid0,
+    Profile::Dup,
+    Profile::Raid1,
+    Profile::Raid10,
+    Profile::Raid5,
+    Profile::Raid1c3,
+    Profile::Raid6,
+    Profile::Raid1c4,
+];
+
+/// That of new chunks of data, on so many devices, where there are chunks of these profiles.
+fn profile_of_new_chunks(profiles: u64, devices: usize) -> Profile {
+    let is_possible = |one: &Profile| {
+        profiles & profile_bit(one.flags()) != 0 && usize::from(one.facts().min_devices) <= devices
+    };
+    BY_PREFERENCE.into_iter().rev().find(is_possible).unwrap_or(Profile::Single)
 }
 
-impl DataProfile {
-    /// In the order of the table.
-    const ALL: [Self; 9] = [
-        Self::new(BlockGroupFlags(0), 1, Some(1), 0),
-        Self::new(BlockGroupFlags::RAID0, 1, None, 1),
-        Self::new(BlockGroupFlags::RAID1, 2, Some(2), 3),
-        Self::new(BlockGroupFlags::DUP, 1, Some(1), 2),
-        Self::new(BlockGroupFlags::RAID10, 2, Some(4), 4),
-        Self::new(BlockGroupFlags::RAID5, 2, Some(1), 5),
-        Self::new(BlockGroupFlags::RAID6, 3, Some(1), 7),
-        Self::new(BlockGroupFlags::RAID1C3, 3, Some(3), 6),
-        Self::new(BlockGroupFlags::RAID1C4, 4, Some(4), 8),
-    ];
-
-    const fn new(flags: BlockGroupFlags, least_devices: usize, spread: Option<usize>, rank: u8) -> Self {
-        Self { flags, least_devices, spread, rank }
-    }
-
-    /// That of new chunks of data, on so many devices, where there are chunks of these profiles.
-    fn of_new_chunks(profiles: u64, devices: usize) -> &'static Self {
-        let [single, ..] = &Self::ALL;
-        let possible = Self::ALL
-            .iter()
-            .filter(|one| profiles & profile_bit(one.flags) != 0 && one.least_devices <= devices);
-        possible.max_by_key(|one| one.rank).unwrap_or(single)
+/// On how many of these devices at once `btrfs_calc_avail_data_space` takes room for a profile. It says 1 of
+/// RAID5 and RAID6, too.
+fn spread_of(profile: Profile, devices: usize) -> usize {
+    match profile {
+        Profile::Raid0 => devices,
+        Profile::Raid10 => 4,
+        Profile::Raid1 | Profile::Raid1c3 | Profile::Raid1c4 => usize::from(profile.copies()),
+        Profile::Single | Profile::Dup | Profile::Raid5 | Profile::Raid6 => 1,
     }
 }
 
@@ -161,8 +153,8 @@ impl DataProfile {
 /// chunk is spread over.
 fn unallocated_for_data(devices: &[DeviceReport], profiles: u64) -> u64 {
     let present = || devices.iter().filter(|device| !device.is_missing);
-    let profile = DataProfile::of_new_chunks(profiles, present().count());
-    let least_bytes = if profile.flags == BlockGroupFlags::DUP { 2 * STRIPE_LENGTH } else { STRIPE_LENGTH };
+    let profile = profile_of_new_chunks(profiles, present().count());
+    let least_bytes = u64::from(profile.facts().stripes_per_device) * STRIPE_LENGTH;
     let mut rooms: Vec<u64> = present()
         .map(|device| {
             device.total_bytes.saturating_sub(device.allocated_bytes) / STRIPE_LENGTH * STRIPE_LENGTH
@@ -171,9 +163,9 @@ fn unallocated_for_data(devices: &[DeviceReport], profiles: u64) -> u64 {
         .map(|bytes| bytes - RESERVED_BYTES)
         .collect();
     rooms.sort_unstable_by(|left, right| right.cmp(left));
-    let mut spread = profile.spread.unwrap_or_else(|| present().count());
+    let mut spread = spread_of(profile, present().count());
     let mut available = 0_u64;
-    while rooms.len() >= profile.least_devices {
+    while rooms.len() >= usize::from(profile.facts().min_devices) {
         spread = spread.min(rooms.len());
         let Some(smallest) = rooms.last().copied() else { break };
         if smallest >= least_bytes {

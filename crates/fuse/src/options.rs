@@ -9,11 +9,11 @@ use vlinder_base::thread;
 use vlinder_fs::OpenOptions;
 
 /// One thread may be waiting for the disk while other programs ask for what is in memory.
-const LEAST_DEFAULT_THREADS: usize = 2;
+const MIN_DEFAULT_THREADS: usize = 2;
 /// A single program needs one thread: the others rest out of the kernel's sight until they are called
 /// (`transport/attendance.rs`). So more threads help only where as many requests wait at once; that more than
 /// these do has not been shown.
-const MOST_DEFAULT_THREADS: usize = 8;
+const MAX_DEFAULT_THREADS: usize = 8;
 
 /// How to mount.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ impl Default for MountOptions {
                 clock: Arc::new(InodeClock::beside_the_kernel()),
                 ..OpenOptions::default()
             },
-            threads: thread::available_parallelism().clamp(LEAST_DEFAULT_THREADS, MOST_DEFAULT_THREADS),
+            threads: thread::available_parallelism().clamp(MIN_DEFAULT_THREADS, MAX_DEFAULT_THREADS),
             writeback: true,
             kernel_kills_privileges: false,
             allow_other: false,

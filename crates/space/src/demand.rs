@@ -2,9 +2,9 @@
 
 use crate::charge::{Charge, given_back};
 
-/// What a handle may draw on beside what every change may use.
+/// Which part of the reserve a handle may draw on, beside what every change may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Draw {
+pub enum ReserveAccess {
     /// On nothing: it leaves the margin that Linux, too, keeps for what comes after.
     #[default]
     Nothing,
@@ -26,7 +26,7 @@ pub enum Draw {
 
 /// An amount of promised data space. Sums saturate and give back as those of [`Charge`]s do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PromisedData {
+pub struct ReservedData {
     /// Bytes of data.
     pub bytes: u64,
     /// Runs of a file's bytes that these lie in, each of which takes metadata of its own.
@@ -37,7 +37,7 @@ pub struct PromisedData {
     pub copies: Charge,
 }
 
-impl PromisedData {
+impl ReservedData {
     /// Bytes that are written, in so many runs.
     #[must_use]
     pub const fn written(bytes: u64, runs: u64) -> Self {
@@ -57,7 +57,7 @@ impl PromisedData {
     }
 }
 
-impl std::ops::AddAssign for PromisedData {
+impl std::ops::AddAssign for ReservedData {
     fn add_assign(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.runs = self.runs.saturating_add(other.runs);
@@ -66,7 +66,7 @@ impl std::ops::AddAssign for PromisedData {
     }
 }
 
-impl std::ops::SubAssign for PromisedData {
+impl std::ops::SubAssign for ReservedData {
     fn sub_assign(&mut self, other: Self) {
         self.bytes = given_back(self.bytes, other.bytes);
         self.runs = given_back(self.runs, other.runs);
@@ -81,7 +81,7 @@ pub struct Wanted {
     /// Changes that a handle asks for.
     pub changes: Charge,
     /// Data that a write asks for.
-    pub data: PromisedData,
+    pub data: ReservedData,
     /// What the same operation was promised before, which is among the promises. What an operation may take
     /// is judged as a whole, whether it asks at once or bit by bit.
     pub held: Charge,
@@ -91,14 +91,14 @@ pub struct Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asker {
     /// What the operation may draw on.
-    pub draw: Draw,
+    pub access: ReserveAccess,
     /// What it was promised before.
     pub held: Charge,
 }
 
-impl From<Draw> for Asker {
+impl From<ReserveAccess> for Asker {
     /// An operation that begins.
-    fn from(draw: Draw) -> Self {
-        Self { draw, held: Charge::default() }
+    fn from(access: ReserveAccess) -> Self {
+        Self { access, held: Charge::default() }
     }
 }

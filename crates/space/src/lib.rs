@@ -5,8 +5,8 @@
 //!
 //! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
 //!
-//! Reading path: [`Charge`] and its price (what a change may take), [`Draw`] and [`Wanted`] (how much of the
-//! rest a caller may take), `promises` (whether all promises fit together), `groups` (what of a block group
+//! Reading path: [`Charge`] and its price (what a change may take), [`ReserveAccess`] and [`Wanted`] (how
+//! much of the rest a caller may take), `promises` (whether all promises fit together), `groups` (what of a block group
 //! is free, reserved, used and pinned), [`SpaceManager`], [`Pins`] and [`Reservations`] (all of that, under
 //! one lock), `tickets` (the order of callers that were refused).
 
@@ -33,13 +33,13 @@ mod tickets;
 
 pub use chains::{ExtentLeaf, ExtentLeaves};
 pub use charge::{BLOCK_ITEM_BYTES, Charge, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, OwnMoves, TreeSizes};
-pub use demand::{Asker, Draw, PromisedData, Wanted};
+pub use demand::{Asker, ReserveAccess, ReservedData, Wanted};
 pub use free_ranges::FreeRanges;
 pub use group_range::GroupRange;
 pub use groups::{Group, PURPOSES, Purpose, Taken, TakenPlace};
 pub use leased::Needing;
 pub use manager::{ChangedGroup, ChunkBeingMade, SpaceManager};
-pub use pinned::Waiting;
+pub use pinned::PinStage;
 pub use pins::Pins;
 pub use promises::{GlobalReserve, Room, Unallocated};
 pub use removal::GroupUse;

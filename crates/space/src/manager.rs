@@ -314,7 +314,7 @@ impl SpaceManager {
 mod tests {
     use super::*;
     use crate::neighbours::{BLOCK, BLOCKS, GROUP, neighbours, place};
-    use crate::pinned::Waiting;
+    use crate::pinned::PinStage;
 
     #[test]
     fn a_group_loaded_during_an_unpin_gets_all_of_its_space() {
@@ -333,10 +333,10 @@ mod tests {
             }
             assert_eq!((space.pins().pinned_bytes(), space.pins().committing_bytes()), (0, 2 * BLOCK));
             for _ in 0..loaded_after {
-                assert!(space.pins().unpin_one(Waiting::Committing));
+                assert!(space.pins().unpin_one(PinStage::Committing));
             }
             space.loaded(GROUP, Some(free), &[]);
-            space.pins().unpin(Waiting::Committing);
+            space.pins().unpin(PinStage::Committing);
             assert_eq!(space.pins().committing_bytes(), 0);
             let mut taken = Vec::new();
             let available = space.available(Purpose::Metadata);
@@ -356,8 +356,8 @@ mod tests {
         }
         space.pins().freeze_pinned();
         let parts = vec![(last, BLOCK), (border, 2 * BLOCK)];
-        assert_eq!(space.pins().waiting_ranges(Waiting::Committing), parts);
-        space.pins().unpin(Waiting::Committing);
+        assert_eq!(space.pins().waiting_ranges(PinStage::Committing), parts);
+        space.pins().unpin(PinStage::Committing);
         let state = space.ledger.state.lock();
         let found: Vec<(u64, u64)> = state.groups.iter().map(|group| (group.pinned, group.used)).collect();
         assert_eq!(found, [(0, (BLOCKS - 1) * BLOCK), (0, (BLOCKS - 2) * BLOCK)]);

@@ -8,14 +8,14 @@ use crate::leased::NeededRanges;
 
 /// Space that is about to be free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
+pub enum PinStage {
     /// For the superblock of the transaction that freed it.
     Committing,
     /// For nothing any more; a lease held it.
     Released,
 }
 
-impl Waiting {
+impl PinStage {
     pub(crate) fn of(self, pinned: &mut PinnedRanges) -> &mut FreeRanges {
         match self {
             Self::Committing => &mut pinned.committing,

@@ -5,7 +5,7 @@ use vlinder_format::{Fault, Logical};
 
 use crate::leased::Needing;
 use crate::ledger::Ledger;
-use crate::pinned::{PinnedRanges, Waiting};
+use crate::pinned::{PinStage, PinnedRanges};
 
 /// The pinned space of a file system.
 ///
@@ -80,7 +80,7 @@ impl<'a> Pins<'a> {
         });
     }
 
-    /// A lease ended: what no other needs is on its way to be free ([`Waiting::Released`]).
+    /// A lease ended: what no other needs is on its way to be free ([`PinStage::Released`]).
     pub fn release_unleased(&self, needing: impl Fn(Needing) -> Option<Needing>) {
         let mut state = self.ledger.state.lock();
         let PinnedRanges { held, released, .. } = &mut state.pinned;
@@ -94,11 +94,11 @@ impl<'a> Pins<'a> {
     }
 
     /// What waits to be free, each range within one group.
-    pub fn waiting_ranges(&self, waiting: Waiting) -> Vec<(Logical, u64)> {
+    pub fn waiting_ranges(&self, stage: PinStage) -> Vec<(Logical, u64)> {
         let mut state = self.ledger.state.lock();
         let state = &mut *state;
         let mut ranges = Vec::new();
-        for (start, length) in waiting.of(&mut state.pinned).iter() {
+        for (start, length) in stage.of(&mut state.pinned).iter() {
             let (mut at, end) = (start, start + length);
             while at < end {
                 let part = state.groups.part_within(Logical(at), end - at);
@@ -110,16 +110,16 @@ impl<'a> Pins<'a> {
     }
 
     /// What waits to be free may be taken.
-    pub fn unpin(&self, waiting: Waiting) {
-        while self.unpin_one(waiting) {}
+    pub fn unpin(&self, stage: PinStage) {
+        while self.unpin_one(stage) {}
     }
 
     /// Frees one range and drops its pin under one lock. If the group were loaded between the two steps, the
     /// range would be lost for ever. False when there is none.
-    pub(crate) fn unpin_one(&self, waiting: Waiting) -> bool {
+    pub(crate) fn unpin_one(&self, stage: PinStage) -> bool {
         let mut state = self.ledger.state.lock();
         let state = &mut *state;
-        let ranges = waiting.of(&mut state.pinned);
+        let ranges = stage.of(&mut state.pinned);
         let Some((start, length)) = ranges.first() else { return false };
         let part = state.groups.part_within(Logical(start), length);
         state.groups.unpin(Logical(start), part);

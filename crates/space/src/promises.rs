@@ -7,7 +7,7 @@
 use vlinder_format::chunk::STRIPE_LENGTH;
 
 use crate::charge::{Charge, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes, given_back};
-use crate::demand::{Draw, PromisedData, Wanted};
+use crate::demand::{ReserveAccess, ReservedData, Wanted};
 use crate::ticket_order::Tickets;
 
 /// The longest compressed extent.
@@ -112,7 +112,7 @@ pub struct Promises {
     /// What open handles may change.
     handles: Charge,
     /// Data, to writes.
-    data: PromisedData,
+    data: ReservedData,
     /// Of `data`, what was taken from a group already and has no item yet. It may be more: bytes that were to
     /// be written in place, which are promised nothing, need new space if a snapshot came to share the old
     /// one.
@@ -131,24 +131,28 @@ impl Promises {
     /// What has to find room: all promises and what is asked for, what `waiting` changes take at the next
     /// commit, what that takes by itself, and what `draw` leaves of the reserve, for one. The calling
     /// thread's own ticket is for itself.
-    pub fn needs(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Room {
+    pub fn needs(&self, access: ReserveAccess, waiting: Charge, wanted: Wanted) -> Room {
         let mut data = self.data;
         data += wanted.data;
-        let changes = self.changes(draw, waiting, wanted);
+        let changes = self.changes(access, waiting, wanted);
         let waited_for = self.tickets.bytes_before_this_thread();
-        let owed = changes + self.kept_changes(draw);
-        let commit = self.sizes_for(draw).commit_bytes(&owed);
+        let owed = changes + self.kept_changes(access);
+        let commit = self.sizes_for(access).commit_bytes(&owed);
         let deletions = commit.saturating_add(self.reserve.trees);
         // Linux asks for more than a change takes, not for both: so what it leaves beyond is for what is
         // asked for, too.
         let own = self.price_bytes(&(wanted.held + wanted.changes + charge_of_data(wanted.data)));
-        let kept = match draw {
-            Draw::Nothing | Draw::Margin => {
-                let margin = if draw == Draw::Nothing { self.reserve.margin.saturating_sub(own) } else { 0 };
+        let kept = match access {
+            ReserveAccess::Nothing | ReserveAccess::Margin => {
+                let margin = if access == ReserveAccess::Nothing {
+                    self.reserve.margin.saturating_sub(own)
+                } else {
+                    0
+                };
                 let deletions = deletions.saturating_add(self.reserve.overwriting);
                 self.reserve.all.max(deletions).saturating_add(waited_for).saturating_add(margin)
             }
-            Draw::Snapshot => {
+            ReserveAccess::Snapshot => {
                 let left_by_linux =
                     self.reserve.all.saturating_add(self.reserve.snapshot).saturating_sub(own);
                 deletions
@@ -156,18 +160,18 @@ impl Promises {
                     .max(left_by_linux)
                     .saturating_add(waited_for)
             }
-            Draw::Removal => {
+            ReserveAccess::Removal => {
                 let left_by_linux = self.reserve.removals.saturating_sub(own);
                 deletions.max(left_by_linux).saturating_add(waited_for)
             }
-            Draw::Reserve => deletions.saturating_add(waited_for),
-            Draw::Accepted => deletions,
-            Draw::LastReserve => commit,
+            ReserveAccess::Reserve => deletions.saturating_add(waited_for),
+            ReserveAccess::Accepted => deletions,
+            ReserveAccess::LastReserve => commit,
         };
         // A promise may be used in the transaction to come, which copies anew, as accepted data may. What
         // waits is of this one.
         let is_of_this_transaction =
-            draw > Draw::Reserve && self.handles == Charge::NOTHING && wanted == Wanted::default();
+            access > ReserveAccess::Reserve && self.handles == Charge::NOTHING && wanted == Wanted::default();
         let made = if is_of_this_transaction { self.sizes.made } else { 0 };
         let price = TreeSizes { made, ..self.sizes }.price_bytes(&changes);
         let metadata = price.saturating_add(kept);
@@ -176,9 +180,9 @@ impl Promises {
 
     /// All changes that may go into the next commit: those of handles, those that wait, and what is asked
     /// for.
-    fn changes(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Charge {
+    fn changes(&self, access: ReserveAccess, waiting: Charge, wanted: Wanted) -> Charge {
         let changes = self.handles + waiting + wanted.changes;
-        if draw > Draw::Reserve {
+        if access > ReserveAccess::Reserve {
             return changes;
         }
         let mut data = self.data;
@@ -187,8 +191,8 @@ impl Promises {
     }
 
     /// What the commit may have to do beside them, since room is kept for it: a step of deleting a tree.
-    fn kept_changes(&self, draw: Draw) -> Charge {
-        if draw == Draw::LastReserve {
+    fn kept_changes(&self, access: ReserveAccess) -> Charge {
+        if access == ReserveAccess::LastReserve {
             return Charge::NOTHING;
         }
         Charge { blocks: self.reserve.trees / self.sizes.block_bytes.max(1), ..Charge::NOTHING }
@@ -196,14 +200,14 @@ impl Promises {
 
     /// By which sizes a commit is judged. The bound by how far moves go may be higher in the next
     /// transaction; where subvolumes must still go then, only they count on it.
-    pub fn sizes_for(&self, draw: Draw) -> TreeSizes {
-        let may_count_on_moves = draw == Draw::LastReserve || self.reserve.trees == 0;
+    pub fn sizes_for(&self, access: ReserveAccess) -> TreeSizes {
+        let may_count_on_moves = access == ReserveAccess::LastReserve || self.reserve.trees == 0;
         TreeSizes { own_moves: self.sizes.own_moves.filter(|_| may_count_on_moves), ..self.sizes }
     }
 
     /// All that the next commit may do, with what is kept.
-    pub fn owed(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Charge {
-        self.changes(draw, waiting, wanted) + self.kept_changes(draw)
+    pub fn owed(&self, access: ReserveAccess, waiting: Charge, wanted: Wanted) -> Charge {
+        self.changes(access, waiting, wanted) + self.kept_changes(access)
     }
 
     /// What changes can take at worst, in bytes.
@@ -212,7 +216,7 @@ impl Promises {
     }
 
     /// What so much data may take of metadata when they are flushed, in bytes.
-    pub fn price_of_data(&self, data: PromisedData) -> u64 {
+    pub fn price_of_data(&self, data: ReservedData) -> u64 {
         self.price_bytes(&charge_of_data(data))
     }
 
@@ -269,11 +273,11 @@ impl Promises {
         &mut self.tickets
     }
 
-    pub fn add_data(&mut self, data: PromisedData) {
+    pub fn add_data(&mut self, data: ReservedData) {
         self.data += data;
     }
 
-    pub fn remove_data(&mut self, data: PromisedData) {
+    pub fn remove_data(&mut self, data: ReservedData) {
         self.data -= data;
     }
 
@@ -289,7 +293,7 @@ impl Promises {
 }
 
 /// What so much data may change when they are flushed.
-fn charge_of_data(data: PromisedData) -> Charge {
+fn charge_of_data(data: ReservedData) -> Charge {
     let pieces = data.bytes.saturating_sub(data.preallocated_bytes) / PIECE_BYTES;
     RUN.times(data.runs) + PIECE.times(pieces) + data.copies
 }
@@ -304,34 +308,38 @@ mod tests {
     fn a_ticket_keeps_its_room_beside_the_reserve_and_not_within_it() {
         let mut promises = promises();
         let draws = [
-            Draw::Nothing,
-            Draw::Margin,
-            Draw::Snapshot,
-            Draw::Removal,
-            Draw::Reserve,
-            Draw::Accepted,
-            Draw::LastReserve,
+            ReserveAccess::Nothing,
+            ReserveAccess::Margin,
+            ReserveAccess::Snapshot,
+            ReserveAccess::Removal,
+            ReserveAccess::Reserve,
+            ReserveAccess::Accepted,
+            ReserveAccess::LastReserve,
         ];
         let needs = |promises: &Promises| {
-            draws.map(|draw| promises.needs(draw, Charge::default(), Wanted::default()).metadata)
+            draws.map(|access| promises.needs(access, Charge::default(), Wanted::default()).metadata)
         };
         let without = needs(&promises);
         let other = vlinder_base::thread::spawn("other", vlinder_base::thread::current_id).join().unwrap();
         promises.tickets().add(other, 100);
         let with = needs(&promises);
-        assert_eq!(std::array::from_fn(|draw| with[draw] - without[draw]), [100, 100, 100, 100, 100, 0, 0]);
+        assert_eq!(
+            std::array::from_fn(|access| with[access] - without[access]),
+            [100, 100, 100, 100, 100, 0, 0]
+        );
     }
 
     #[test]
     fn deletions_leave_the_metadata_of_accepted_data_alone() {
         let mut promises = promises();
-        let needs =
-            |promises: &Promises, draw| promises.needs(draw, Charge::default(), Wanted::default()).metadata;
-        let without = needs(&promises, Draw::Reserve);
-        promises.add_data(PromisedData::written(MEBIBYTE, 3));
-        let data = promises.price_bytes(&charge_of_data(PromisedData::written(MEBIBYTE, 3)));
+        let needs = |promises: &Promises, access| {
+            promises.needs(access, Charge::default(), Wanted::default()).metadata
+        };
+        let without = needs(&promises, ReserveAccess::Reserve);
+        promises.add_data(ReservedData::written(MEBIBYTE, 3));
+        let data = promises.price_bytes(&charge_of_data(ReservedData::written(MEBIBYTE, 3)));
         assert!(data > 0);
-        assert_eq!(needs(&promises, Draw::Reserve), without + data);
+        assert_eq!(needs(&promises, ReserveAccess::Reserve), without + data);
     }
 
     #[test]
@@ -375,18 +383,19 @@ mod tests {
         let mut promises = promises();
         let commit = promises.commit_bytes(&Charge::default());
         assert!(commit > 0 && commit + MEBIBYTE < 8 * MEBIBYTE);
-        let metadata =
-            |promises: &Promises, draw| promises.needs(draw, Charge::default(), Wanted::default()).metadata;
-        assert_eq!(metadata(&promises, Draw::Nothing), 11 * MEBIBYTE);
-        assert_eq!(metadata(&promises, Draw::Margin), 8 * MEBIBYTE);
-        assert_eq!(metadata(&promises, Draw::Removal), 5 * MEBIBYTE);
-        assert_eq!(metadata(&promises, Draw::Reserve), commit + MEBIBYTE);
-        assert_eq!(metadata(&promises, Draw::Accepted), commit + MEBIBYTE);
-        assert_eq!(metadata(&promises, Draw::LastReserve), commit);
+        let metadata = |promises: &Promises, access| {
+            promises.needs(access, Charge::default(), Wanted::default()).metadata
+        };
+        assert_eq!(metadata(&promises, ReserveAccess::Nothing), 11 * MEBIBYTE);
+        assert_eq!(metadata(&promises, ReserveAccess::Margin), 8 * MEBIBYTE);
+        assert_eq!(metadata(&promises, ReserveAccess::Removal), 5 * MEBIBYTE);
+        assert_eq!(metadata(&promises, ReserveAccess::Reserve), commit + MEBIBYTE);
+        assert_eq!(metadata(&promises, ReserveAccess::Accepted), commit + MEBIBYTE);
+        assert_eq!(metadata(&promises, ReserveAccess::LastReserve), commit);
         promises.sizes_mut().about_blocks = 1000;
         let commit = promises.commit_bytes(&Charge::default());
         assert_eq!(
-            metadata(&promises, Draw::Margin),
+            metadata(&promises, ReserveAccess::Margin),
             commit + MEBIBYTE,
             "a commit that takes more than the reserve"
         );
@@ -398,8 +407,12 @@ mod tests {
         let blocks = |bytes| Charge { blocks: bytes / promises.sizes().block_bytes, ..Charge::NOTHING };
         for bytes in [MEBIBYTE, 4 * MEBIBYTE, 8 * MEBIBYTE, 20 * MEBIBYTE] {
             let wanted = Wanted { changes: blocks(bytes), ..Wanted::default() };
-            let needs = |draw| promises.needs(draw, Charge::default(), wanted).metadata;
-            assert_eq!(needs(Draw::Snapshot), (10 * MEBIBYTE).max(needs(Draw::Reserve)), "{bytes}");
+            let needs = |access| promises.needs(access, Charge::default(), wanted).metadata;
+            assert_eq!(
+                needs(ReserveAccess::Snapshot),
+                (10 * MEBIBYTE).max(needs(ReserveAccess::Reserve)),
+                "{bytes}"
+            );
         }
     }
 
@@ -408,34 +421,40 @@ mod tests {
         let mut promises = promises();
         let blocks = |bytes| Charge { blocks: bytes / promises.sizes().block_bytes, ..Charge::NOTHING };
         let (first, second) = (blocks(MEBIBYTE), blocks(2 * MEBIBYTE));
-        for draw in [Draw::Nothing, Draw::Snapshot, Draw::Removal] {
+        for access in [ReserveAccess::Nothing, ReserveAccess::Snapshot, ReserveAccess::Removal] {
             let at_once = Wanted { changes: first + second, ..Wanted::default() };
-            let at_once = promises.needs(draw, Charge::default(), at_once);
+            let at_once = promises.needs(access, Charge::default(), at_once);
             promises.add_handle(first);
             let bit_by_bit = Wanted { changes: second, held: first, ..Wanted::default() };
-            assert_eq!(promises.needs(draw, Charge::default(), bit_by_bit), at_once, "{draw:?}");
+            assert_eq!(promises.needs(access, Charge::default(), bit_by_bit), at_once, "{access:?}");
             promises.remove_handle(first);
         }
     }
 
-    /// What flushing them asks for by then (`Draw::Accepted`) has been left by everybody.
+    /// What flushing them asks for by then (`ReserveAccess::Accepted`) has been left by everybody.
     #[test]
     fn data_into_shared_leaves_find_room_for_the_copies_at_flush() {
         let mut promises = promises();
         let copies = Charge { blocks: 100, ..Charge::NOTHING };
-        let data = PromisedData::written(4096, 1).with_copies(copies);
+        let data = ReservedData::written(4096, 1).with_copies(copies);
         let changes = charge_of_data(data);
         let flush = Wanted { changes, ..Wanted::default() };
-        let flush = promises.needs(Draw::Accepted, Charge::default(), flush).metadata;
+        let flush = promises.needs(ReserveAccess::Accepted, Charge::default(), flush).metadata;
         let asked = Wanted { data, ..Wanted::default() };
-        assert!(promises.needs(Draw::Margin, Charge::default(), asked).metadata >= flush);
+        assert!(promises.needs(ReserveAccess::Margin, Charge::default(), asked).metadata >= flush);
         promises.add_data(data);
-        for draw in [Draw::Nothing, Draw::Margin, Draw::Snapshot, Draw::Removal, Draw::Reserve] {
-            let left = promises.needs(draw, Charge::default(), Wanted::default()).metadata;
-            assert!(left >= flush, "{draw:?}");
+        for access in [
+            ReserveAccess::Nothing,
+            ReserveAccess::Margin,
+            ReserveAccess::Snapshot,
+            ReserveAccess::Removal,
+            ReserveAccess::Reserve,
+        ] {
+            let left = promises.needs(access, Charge::default(), Wanted::default()).metadata;
+            assert!(left >= flush, "{access:?}");
         }
         promises.remove_data(data);
-        let without = promises.needs(Draw::Reserve, Charge::default(), Wanted::default()).metadata;
+        let without = promises.needs(ReserveAccess::Reserve, Charge::default(), Wanted::default()).metadata;
         assert_eq!(without, promises.commit_bytes(&Charge::NOTHING) + MEBIBYTE);
     }
 
@@ -444,27 +463,27 @@ mod tests {
         let mut promises = promises();
         let handle = Charge::leaves(10);
         promises.add_handle(handle);
-        let data = PromisedData::written(64 * MEBIBYTE, 7);
+        let data = ReservedData::written(64 * MEBIBYTE, 7);
         promises.add_data(data);
         let waiting = Charge::items(5, 500);
         let wanted = Wanted { changes: Charge::leaves(1), ..Wanted::default() };
         let own = promises.price_bytes(&wanted.changes);
-        let reserve_user = promises.needs(Draw::LastReserve, waiting, wanted);
+        let reserve_user = promises.needs(ReserveAccess::LastReserve, waiting, wanted);
         let changes = handle + waiting + Charge::leaves(1);
         assert_eq!(
             reserve_user.metadata,
             promises.price_bytes(&changes) + promises.commit_bytes(&Charge::default())
         );
         assert_eq!(reserve_user.data, 64 * MEBIBYTE);
-        let anybody = promises.needs(Draw::Nothing, waiting, wanted);
+        let anybody = promises.needs(ReserveAccess::Nothing, waiting, wanted);
         let with_data = changes + charge_of_data(data);
         assert_eq!(anybody.metadata, promises.price_bytes(&with_data) + 11 * MEBIBYTE - own);
         promises.place(60 * MEBIBYTE);
-        assert_eq!(promises.needs(Draw::Reserve, waiting, wanted).data, 4 * MEBIBYTE);
+        assert_eq!(promises.needs(ReserveAccess::Reserve, waiting, wanted).data, 4 * MEBIBYTE);
         promises.displace(60 * MEBIBYTE);
         promises.remove_data(data);
         promises.remove_handle(handle);
-        assert_eq!(promises.needs(Draw::LastReserve, Charge::default(), Wanted::default()).data, 0);
+        assert_eq!(promises.needs(ReserveAccess::LastReserve, Charge::default(), Wanted::default()).data, 0);
     }
 
     #[test]
@@ -476,13 +495,13 @@ mod tests {
         let (now, anew) = (sizes.price_bytes(&waiting), promises.price_bytes(&waiting));
         assert!(now < anew, "{now} {anew}");
         let commit = promises.commit_bytes(&Charge::default());
-        let needs = |promises: &Promises, draw, wanted| promises.needs(draw, waiting, wanted).metadata;
-        assert_eq!(needs(&promises, Draw::LastReserve, Wanted::default()), commit + now);
+        let needs = |promises: &Promises, access, wanted| promises.needs(access, waiting, wanted).metadata;
+        assert_eq!(needs(&promises, ReserveAccess::LastReserve, Wanted::default()), commit + now);
         let more = Wanted { changes: Charge { blocks: 1, ..Charge::NOTHING }, ..Wanted::default() };
-        assert!(needs(&promises, Draw::LastReserve, more) > commit + anew);
-        assert!(needs(&promises, Draw::Reserve, Wanted::default()) >= commit + anew);
+        assert!(needs(&promises, ReserveAccess::LastReserve, more) > commit + anew);
+        assert!(needs(&promises, ReserveAccess::Reserve, Wanted::default()) >= commit + anew);
         promises.add_handle(Charge::leaves(1));
-        assert!(needs(&promises, Draw::LastReserve, Wanted::default()) > commit + anew);
+        assert!(needs(&promises, ReserveAccess::LastReserve, Wanted::default()) > commit + anew);
     }
 
     #[test]
@@ -496,8 +515,8 @@ mod tests {
             checksum_bytes: 1024,
             ..Charge::default()
         };
-        assert_eq!((charge_of_data(PromisedData::written(100, 1)), PIECE.item_bytes), (run, 78));
-        assert_eq!(charge_of_data(PromisedData::written(MEBIBYTE, 1)), RUN + PIECE.times(8));
-        assert_eq!(charge_of_data(PromisedData::preallocated(MEBIBYTE, 1)), RUN);
+        assert_eq!((charge_of_data(ReservedData::written(100, 1)), PIECE.item_bytes), (run, 78));
+        assert_eq!(charge_of_data(ReservedData::written(MEBIBYTE, 1)), RUN + PIECE.times(8));
+        assert_eq!(charge_of_data(ReservedData::preallocated(MEBIBYTE, 1)), RUN);
     }
 }

@@ -4,7 +4,7 @@ use vlinder_format::Logical;
 use vlinder_format::chunk::BlockGroupFlags;
 
 use crate::charge::Charge;
-use crate::demand::{Draw, Wanted};
+use crate::demand::{ReserveAccess, Wanted};
 use crate::group_range::GroupRange;
 use crate::groups::{Group, Purpose};
 use crate::ledger::State;
@@ -75,7 +75,7 @@ impl State {
     fn may_remove(&mut self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
         let Some(group) = self.groups.get_mut(start).filter(|group| group.is_idle()) else { return false };
         let (flags, room) = (group.flags, group.available());
-        let mut without = self.promises.needs(Draw::Nothing, waiting, Wanted::default());
+        let mut without = self.promises.needs(ReserveAccess::Nothing, waiting, Wanted::default());
         let needs = without;
         if flags.has(BlockGroupFlags::DATA) {
             without.data = without.data.saturating_add(room);

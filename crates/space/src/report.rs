@@ -1,7 +1,7 @@
 //! How full the file system is, for statfs and `filesystem df`.
 
 use vlinder_format::DeviceId;
-use vlinder_format::chunk::BlockGroupFlags;
+use vlinder_format::chunk::{BlockGroupFlags, Profile};
 
 /// The groups of one content and profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,14 +56,9 @@ impl ChunkShare {
     /// How many stripes of each chunk hold data, or 1 where each stripe holds all of them.
     #[must_use]
     pub fn data_stripes(&self) -> u64 {
-        let count = u64::from(self.stripe_count);
-        let stripes = match self.flags.profile() {
-            BlockGroupFlags::RAID0 => count,
-            BlockGroupFlags::RAID10 => count / 2,
-            BlockGroupFlags::RAID5 | BlockGroupFlags::RAID6 => count.saturating_sub(self.flags.parities()),
-            _ => 1,
-        };
-        stripes.max(1)
+        let profile = Profile::of(self.flags);
+        let stripes = profile.and_then(|profile| profile.facts().data_stripes(self.stripe_count));
+        u64::from(stripes.unwrap_or(1).max(1))
     }
 
     /// Bytes of the device that the chunks take.

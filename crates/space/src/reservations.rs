@@ -4,7 +4,7 @@
 use vlinder_base::sync::atomic::Ordering;
 
 use crate::charge::{Charge, OwnMoves, TreeSizes};
-use crate::demand::{Draw, PromisedData, Wanted};
+use crate::demand::{ReserveAccess, ReservedData, Wanted};
 use crate::groups::Purpose;
 use crate::ledger::{Ledger, State};
 use crate::promises::{GlobalReserve, Room, Unallocated};
@@ -36,7 +36,7 @@ pub trait LookUps {
 /// Look-ups of one promise. Two are enough at rest; each further one means that a chunk or a commit of
 /// another thread made the one before worthless. After so many the promise is refused, as if there were no
 /// room: what cannot be known cannot be promised, and the caller tries again after a commit.
-const MOST_LOOK_UPS: u32 = 64;
+const MAX_LOOK_UPS: u32 = 64;
 
 /// A state of the trees' sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +68,8 @@ impl State {
     }
 
     /// Whether the groups, and the chunks that can be made, have room for what is wanted beside all else.
-    fn fits(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Promised {
-        let mut needs = self.promises.needs(draw, waiting, wanted);
+    fn fits(&self, access: ReserveAccess, waiting: Charge, wanted: Wanted) -> Promised {
+        let mut needs = self.promises.needs(access, waiting, wanted);
         let mut lacking = self.lacking(needs);
         if wanted.data.bytes > 0 && lacking.data > 0 && !self.is_mixed {
             // A chunk of data takes for good what metadata could have had.
@@ -83,20 +83,20 @@ impl State {
             None => Promised::Unmeasured(ChunkChanges(self.chunk_changes)),
             Some(unallocated) if unallocated.taken_by(lacking) <= unallocated.bytes => Promised::Given,
             Some(unallocated) => {
-                let owed = self.promises.owed(draw, waiting, wanted);
-                if !self.is_counted || self.would_fit_into_more(draw, &owed) {
+                let owed = self.promises.owed(access, waiting, wanted);
+                if !self.is_counted || self.would_fit_into_more(access, &owed) {
                     return Promised::Uncounted(SizeChanges(self.size_changes), owed);
                 }
                 let sizes = self.promises.sizes();
-                tracing::trace!(?draw, ?waiting, ?wanted, ?needs, ?lacking, ?unallocated, ?sizes, reserve = ?self.promises.reserve(), "no room");
+                tracing::trace!(draw = ?access, ?waiting, ?wanted, ?needs, ?lacking, ?unallocated, ?sizes, reserve = ?self.promises.reserve(), "no room");
                 Promised::Refused
             }
         }
     }
 
     /// Whether what is owed would have room, were more places chosen for new blocks than there are.
-    fn would_fit_into_more(&self, draw: Draw, owed: &Charge) -> bool {
-        let sizes = self.promises.sizes_for(draw);
+    fn would_fit_into_more(&self, access: ReserveAccess, owed: &Charge) -> bool {
+        let sizes = self.promises.sizes_for(access);
         let room = self.groups.available(Purpose::Metadata) / sizes.block_bytes.max(1);
         let wanted = sizes.blocks_by_moves(owed).filter(|wanted| *wanted > self.chosen_for);
         wanted.is_some_and(|wanted| wanted <= room && wanted > sizes.chosen_blocks)
@@ -113,7 +113,7 @@ impl State {
 
 /// What is promised of the space of a file system, and who may have how much of the rest.
 ///
-/// 1. All that is promised and kept finds room together ([`promise`](Self::promise)).
+/// 1. All that is promised and kept finds room together ([`reserve`](Self::reserve)).
 /// 2. What a handle leaves waits before its promise goes, and a promise that a handle's end comes between is
 ///    asked for anew (`given_back`).
 /// 3. Nothing is promised while a chunk is on its way into a group
@@ -210,15 +210,15 @@ impl<'a> Reservations<'a> {
     /// changes take. `waiting` is asked anew after each look-up: handles may have left more for the commit
     /// meanwhile. A handle counts what it leaves as waiting before it gives its promise back, so that one of
     /// the two is seen of it, unless both happen between the look at what waits and that at the promises.
-    pub fn promise(
+    pub fn reserve(
         &self,
         wanted: Wanted,
-        draw: Draw,
+        access: ReserveAccess,
         waiting: impl Fn() -> Charge,
         look_ups: &impl LookUps,
     ) -> bool {
-        for _ in 0..MOST_LOOK_UPS {
-            match self.promise_by_what_is_known(wanted, draw, &waiting) {
+        for _ in 0..MAX_LOOK_UPS {
+            match self.reserve_by_what_is_known(wanted, access, &waiting) {
                 Promised::Given => return true,
                 Promised::Refused => return false,
                 Promised::Unmeasured(chunks) => self.set_unallocated(chunks, look_ups.unallocated()),
@@ -228,19 +228,19 @@ impl<'a> Reservations<'a> {
                 Promised::Overtaken => {}
             }
         }
-        let is_given = self.promise_by_what_is_known(wanted, draw, &waiting) == Promised::Given;
+        let is_given = self.reserve_by_what_is_known(wanted, access, &waiting) == Promised::Given;
         if !is_given {
             tracing::warn!(
-                "a request for space was refused: promises, chunks or trees changed at each of {MOST_LOOK_UPS} looks"
+                "a request for space was refused: promises, chunks or trees changed at each of {MAX_LOOK_UPS} looks"
             );
         }
         is_given
     }
 
-    fn promise_by_what_is_known(
+    fn reserve_by_what_is_known(
         &self,
         wanted: Wanted,
-        draw: Draw,
+        access: ReserveAccess,
         waiting: &impl Fn() -> Charge,
     ) -> Promised {
         let given_back = self.ledger.given_back.load(Ordering::Acquire);
@@ -252,7 +252,7 @@ impl<'a> Reservations<'a> {
         if self.ledger.given_back.load(Ordering::Relaxed) != given_back {
             return Promised::Overtaken;
         }
-        let promised = state.fits(draw, waiting, wanted);
+        let promised = state.fits(access, waiting, wanted);
         if promised == Promised::Given {
             state.promises.add_handle(wanted.changes);
             state.promises.add_data(wanted.data);
@@ -262,10 +262,10 @@ impl<'a> Reservations<'a> {
 
     /// Of data that were refused, the price of their metadata if those are what lacks room; none where there
     /// is no room for the data themselves, or where both come out of the same groups.
-    pub fn metadata_of_refused(&self, data: PromisedData) -> Option<u64> {
+    pub fn metadata_of_refused(&self, data: ReservedData) -> Option<u64> {
         let state = self.ledger.state.lock();
         let wanted = Wanted { data, ..Wanted::default() };
-        let needs = state.promises.needs(Draw::Margin, Charge::default(), wanted);
+        let needs = state.promises.needs(ReserveAccess::Margin, Charge::default(), wanted);
         let lacking = state.lacking(Room { metadata: 0, ..needs });
         let unallocated =
             state.unallocated.map_or(0, |unallocated| unallocated.bytes / unallocated.data_copies.max(1));
@@ -286,7 +286,7 @@ impl<'a> Reservations<'a> {
     /// What there is of metadata space and what is wanted of it, for messages.
     pub fn describe_room(&self, waiting: Charge) -> String {
         let state = self.ledger.state.lock();
-        let needs = state.promises.needs(Draw::LastReserve, waiting, Wanted::default());
+        let needs = state.promises.needs(ReserveAccess::LastReserve, waiting, Wanted::default());
         let available = Room {
             data: state.groups.available(Purpose::Data),
             metadata: state.groups.available(Purpose::Metadata),
@@ -311,7 +311,7 @@ impl<'a> Reservations<'a> {
     }
 
     /// A promise was used or is not needed. What it left for the commit waits already.
-    pub fn unpromise(&self, changes: Charge) {
+    pub fn unreserve(&self, changes: Charge) {
         if changes == Charge::default() {
             return;
         }
@@ -321,12 +321,12 @@ impl<'a> Reservations<'a> {
     }
 
     /// Promises space to data that were accepted before, whatever there is.
-    pub fn promise_accepted_data(&self, data: PromisedData) {
+    pub fn reserve_accepted_data(&self, data: ReservedData) {
         self.ledger.state.lock().promises.add_data(data);
     }
 
     /// A promise of data was used or is not needed; of them, `placed` had their space.
-    pub fn unpromise_data(&self, data: PromisedData, placed: u64) {
+    pub fn unreserve_data(&self, data: ReservedData, placed: u64) {
         let mut state = self.ledger.state.lock();
         state.promises.displace(placed);
         state.promises.remove_data(data);
@@ -344,9 +344,9 @@ impl<'a> Reservations<'a> {
 
     /// What promises and `waiting` changes, and so much metadata beside them, need of new chunks beyond what
     /// the groups have.
-    pub fn lacking(&self, draw: Draw, waiting: Charge, metadata: u64) -> Room {
+    pub fn lacking(&self, access: ReserveAccess, waiting: Charge, metadata: u64) -> Room {
         let state = self.ledger.up_to_date();
-        let mut needs = state.promises.needs(draw, waiting, Wanted::default());
+        let mut needs = state.promises.needs(access, waiting, Wanted::default());
         needs.metadata = needs.metadata.saturating_add(metadata);
         state.lacking(needs)
     }
@@ -409,7 +409,8 @@ mod tests {
         let disturbances = Cell::new(disturbances);
         let look_ups = Disturbed { space: &space, unallocated, disturbances, look_ups: Cell::new(0) };
         let wanted = Wanted { changes: Charge::leaves(1), ..Wanted::default() };
-        let promised = space.reservations().promise(wanted, Draw::LastReserve, Charge::default, &look_ups);
+        let promised =
+            space.reservations().reserve(wanted, ReserveAccess::LastReserve, Charge::default, &look_ups);
         assert_eq!(space.reservations().promised_changes() != Charge::default(), promised);
         (promised, look_ups.look_ups.get())
     }
@@ -419,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_refusal_of_data_names_what_lacks_room() {
-        let data = PromisedData::written(4 * BLOCK, 1);
+        let data = ReservedData::written(4 * BLOCK, 1);
         let full = neighbours(&[(BlockGroupFlags::DATA, BLOCKS), (BlockGroupFlags::METADATA, 0)]);
         assert_eq!(full.reservations().metadata_of_refused(data), None);
         let roomy = neighbours(&[(BlockGroupFlags::DATA, 0), (BlockGroupFlags::METADATA, BLOCKS)]);
@@ -446,7 +447,7 @@ mod tests {
             look_ups: Cell::new(0),
         };
         let ask = |wanted, waiting: &dyn Fn() -> Charge| {
-            space.reservations().promise(wanted, Draw::LastReserve, waiting, &look_ups)
+            space.reservations().reserve(wanted, ReserveAccess::LastReserve, waiting, &look_ups)
         };
         assert!(ask(Wanted { changes: own, ..wanted }, &Charge::default));
         // All that the handle was promised waits from now on; it ended after somebody had been told that
@@ -457,7 +458,7 @@ mod tests {
             if asked.get() > 1 {
                 return own;
             }
-            space.reservations().unpromise(own);
+            space.reservations().unreserve(own);
             Charge::default()
         };
         let room = SCARCE.bytes / BLOCK - space.reservations().sizes().commit_blocks(&Charge::default());
@@ -472,7 +473,7 @@ mod tests {
         for unallocated in [UNALLOCATED, SCARCE] {
             let (promised, look_ups) = ask(unallocated, 5);
             assert!(promised && look_ups > 5, "{look_ups}");
-            assert_eq!(ask(unallocated, u32::MAX), (false, MOST_LOOK_UPS));
+            assert_eq!(ask(unallocated, u32::MAX), (false, MAX_LOOK_UPS));
         }
     }
 }

@@ -59,7 +59,7 @@ impl Drop for Ticket<'_> {
 #[cfg(test)]
 mod tests {
     use crate::charge::Charge;
-    use crate::demand::{Draw, Wanted};
+    use crate::demand::{ReserveAccess, Wanted};
     use crate::neighbours::{BLOCK, BLOCKS, Neighbours, neighbours};
     use vlinder_base::clock::{Clock, SystemClock};
 
@@ -121,26 +121,33 @@ mod tests {
     fn others_leave_a_tickets_room_but_for_what_was_accepted() {
         let space = neighbours(&[(BlockGroupFlags::METADATA, 0)]);
         let beside = space.reservations().price_of_commit_bytes(Charge::default());
-        let asks = |draw, blocks| {
+        let asks = |access, blocks| {
             let wanted = Wanted { changes: Charge { blocks, ..Charge::default() }, ..Wanted::default() };
-            let is_given = space.reservations().promise(wanted, draw, Charge::default, &Neighbours);
+            let is_given = space.reservations().reserve(wanted, access, Charge::default, &Neighbours);
             if is_given {
-                space.reservations().unpromise(wanted.changes);
+                space.reservations().unreserve(wanted.changes);
             }
             is_given
         };
         let free = BLOCKS - beside / BLOCK;
         let _ticket = space.reservations().take_ticket(free / 2 * BLOCK);
         let by_other =
-            |draw, blocks| thread::scope(|scope| scope.spawn(|| asks(draw, blocks)).join().unwrap());
-        assert!(asks(Draw::Reserve, free / 2 + 1), "the ticket is for its own thread");
-        assert!(by_other(Draw::Reserve, free / 3));
-        assert!(!by_other(Draw::Reserve, free / 2 + 1));
-        let lacks = |draw| {
-            let lacking = || space.reservations().lacking(draw, Charge::default(), free * BLOCK).metadata;
+            |access, blocks| thread::scope(|scope| scope.spawn(|| asks(access, blocks)).join().unwrap());
+        assert!(asks(ReserveAccess::Reserve, free / 2 + 1), "the ticket is for its own thread");
+        assert!(by_other(ReserveAccess::Reserve, free / 3));
+        assert!(!by_other(ReserveAccess::Reserve, free / 2 + 1));
+        let lacks = |access| {
+            let lacking = || space.reservations().lacking(access, Charge::default(), free * BLOCK).metadata;
             thread::scope(|scope| scope.spawn(lacking).join().unwrap())
         };
-        assert_eq!((lacks(Draw::Reserve), lacks(Draw::Accepted)), (free / 2 * BLOCK, 0), "nor a chunk");
-        assert!(by_other(Draw::Accepted, free / 2 + 1) && by_other(Draw::LastReserve, free / 2 + 1));
+        assert_eq!(
+            (lacks(ReserveAccess::Reserve), lacks(ReserveAccess::Accepted)),
+            (free / 2 * BLOCK, 0),
+            "nor a chunk"
+        );
+        assert!(
+            by_other(ReserveAccess::Accepted, free / 2 + 1)
+                && by_other(ReserveAccess::LastReserve, free / 2 + 1)
+        );
     }
 }

@@ -10,7 +10,7 @@ use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
 use crate::measuring::{NO_GENERATION, references_of};
 use crate::promises::Reserver;
 use vlinder_forest::OpenTree;
-use vlinder_space::{Asker, Charge, Draw};
+use vlinder_space::{Asker, Charge, ReserveAccess};
 
 /// How references of a block's children change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,30 +56,30 @@ impl<'a> Asking<'a> {
         items: usize,
         measure: impl FnOnce() -> Result<(Charge, Vec<TouchedExtent>), TreeError>,
     ) -> Result<Charge, TreeError> {
-        let ordinary = Asker { draw: self.asker.draw.min(Draw::Margin), ..self.asker };
+        let ordinary = Asker { access: self.asker.access.min(ReserveAccess::Margin), ..self.asker };
         if self.reserver.try_changes(counted, ordinary) {
             return Ok(counted);
         }
         let measuring = self.reserver.measuring();
-        if !measuring.may_promise(0, items) {
-            return self.promise_or_refuse(root, counted);
+        if !measuring.may_reserve(0, items) {
+            return self.reserve_or_refuse(root, counted);
         }
         let (charge, extents) = measure()?;
-        if !measuring.may_promise(extents.len(), items) {
-            return self.promise_or_refuse(root, counted);
+        if !measuring.may_reserve(extents.len(), items) {
+            return self.reserve_or_refuse(root, counted);
         }
         let measured = charge + measuring.extents_beside_others(extents)?;
         if self.reserver.try_changes(measured, self.asker) {
             return Ok(measured);
         }
         if self.reserver.revoke_leases() {
-            self.promise_or_refuse(root, measured)
+            self.reserve_or_refuse(root, measured)
         } else {
             Err(self.refusal(root, measured))
         }
     }
 
-    fn promise_or_refuse(&self, root: RootId, charge: Charge) -> Result<Charge, TreeError> {
+    fn reserve_or_refuse(&self, root: RootId, charge: Charge) -> Result<Charge, TreeError> {
         if self.reserver.try_changes(charge, self.asker) {
             Ok(charge)
         } else {

@@ -16,12 +16,12 @@ impl<'a> AwaitedItems<'a> {
     /// Items that changed outside a transaction: ordinary changes leave room for them, so that the next
     /// commit takes them. (It goes without those that find none.)
     pub fn add(&self, count: u64) {
-        self.reserver.queues().work().await_items(count);
+        self.reserver.queues().work().reserve_inode_items(count);
     }
 
     /// Items that were awaited are in a transaction, or not needed any more.
-    pub fn settle(&self, count: u64) {
-        self.reserver.queues().work().settle_awaited(count);
+    pub fn release(&self, count: u64) {
+        self.reserver.queues().work().release_inode_items(count);
     }
 
     /// Whether one item more can be changed outside a transaction, for a participant to put in before the

@@ -2,7 +2,7 @@
 
 use vlinder_base::metrics::{Counter, Registry, Unit};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard};
-use vlinder_format::chunk::{BlockGroupFlags, Chunk, STRIPE_LENGTH, Stripe};
+use vlinder_format::chunk::{BlockGroupFlags, Chunk, Profile, STRIPE_LENGTH, Stripe};
 use vlinder_format::device::DeviceItem;
 use vlinder_format::superblock::SystemChunkArray;
 use vlinder_format::{DeviceId, Logical, Physical, RootId, Uuid};
@@ -74,8 +74,8 @@ impl Summary {
             allocated.sort_by_key(|range| range.start);
             DeviceSpace::new(device, total_bytes, allocated)
         };
-        let members = volume.members().iter();
-        let spaces = members.map(|member| space(member.id, member.total_bytes)).collect();
+        let members = volume.members();
+        let spaces = members.iter().map(|member| space(member.id, member.total_bytes)).collect();
         let mut summary = Self { spaces, newest: Default::default() };
         chunks.iter().for_each(|chunk| summary.note_newest(chunk));
         summary
@@ -166,7 +166,7 @@ impl ChunkWork {
             io_align: alignment,
             io_width: alignment,
             sector_size,
-            sub_stripes: 1,
+            sub_stripes: Profile::of(flags).map_or(1, |profile| profile.facts().sub_stripes),
             stripes: plan
                 .stripes
                 .iter()

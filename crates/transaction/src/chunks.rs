@@ -11,7 +11,7 @@ use crate::chunk_work::ChunkWork;
 use crate::commit_queues::CommitQueues;
 use crate::phase::RunningTransaction;
 use crate::system_trees::SystemTrees;
-use vlinder_space::{Charge, Draw, Group, GroupRange, Purpose, Room, SpaceManager};
+use vlinder_space::{Charge, Group, GroupRange, Purpose, ReserveAccess, Room, SpaceManager};
 
 /// Copies of the chunk tree's blocks that one commit may make: a path, a split on each level, and one for
 /// each batch of chunk items; small trees need a fraction.
@@ -113,16 +113,19 @@ impl<'a> ChunkMaker<'a> {
             return unallocated.bytes;
         }
         let data_to_come = unallocated.bytes.saturating_add(self.space.available(Purpose::Data));
-        let (draw, metadata_to_come) = match leave {
-            Leave::WhatMayCome => {
-                (Draw::Nothing, (data_to_come / METADATA_SHARE).saturating_add(self.space.growth_bytes()))
+        let (access, metadata_to_come) = match leave {
+            Leave::WhatMayCome => (
+                ReserveAccess::Nothing,
+                (data_to_come / METADATA_SHARE).saturating_add(self.space.growth_bytes()),
+            ),
+            Leave::WhatIsCounted if purpose == Purpose::Data => {
+                (ReserveAccess::Nothing, self.space.growth_bytes())
             }
-            Leave::WhatIsCounted if purpose == Purpose::Data => (Draw::Nothing, self.space.growth_bytes()),
-            Leave::WhatIsCounted => (Draw::Nothing, 0),
-            Leave::WhatIsOwed => (Draw::Accepted, 0),
+            Leave::WhatIsCounted => (ReserveAccess::Nothing, 0),
+            Leave::WhatIsOwed => (ReserveAccess::Accepted, 0),
             Leave::Nothing => return u64::MAX,
         };
-        let mut others = self.space.reservations().lacking(draw, self.queues.waiting(), metadata_to_come);
+        let mut others = self.space.reservations().lacking(access, self.queues.waiting(), metadata_to_come);
         // What takes more than its due takes no more than it must.
         let most = match leave {
             Leave::WhatIsOwed => {
@@ -147,8 +150,10 @@ impl<'a> ChunkMaker<'a> {
             self.space.reservations().set_unallocated(chunks, unallocated);
             unallocated
         });
-        let metadata =
-            Room { data: 0, ..self.space.reservations().lacking(Draw::Nothing, Charge::default(), 0) };
+        let metadata = Room {
+            data: 0,
+            ..self.space.reservations().lacking(ReserveAccess::Nothing, Charge::default(), 0)
+        };
         let left = unallocated.bytes.saturating_sub(unallocated.taken_by(metadata));
         self.space.available(Purpose::Data) + left / unallocated.data_copies
     }

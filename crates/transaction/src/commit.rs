@@ -27,7 +27,7 @@ use crate::committing_thread::CommittingThread;
 use crate::drain::Drain;
 use crate::engine_core::EngineCore;
 use crate::sealing::seal_all;
-use crate::snapshots::PromisedSnapshot;
+use crate::snapshots::ReservedSnapshot;
 use crate::unpublished::Unpublished;
 use crate::unwinding::Unfinished;
 use vlinder_forest::{OpenTree, find_root_item};
@@ -71,7 +71,7 @@ impl EngineCore {
     /// Commits, and takes a snapshot within that.
     pub(crate) fn commit_with(
         &self,
-        snapshot: Option<PromisedSnapshot<'_>>,
+        snapshot: Option<ReservedSnapshot<'_>>,
     ) -> Result<Generation, EngineError> {
         self.latch().check_writable()?;
         let asked = self.generation();
@@ -90,7 +90,7 @@ impl EngineCore {
 fn commit_alone(
     core: &EngineCore,
     asked: Generation,
-    snapshot: Option<PromisedSnapshot<'_>>,
+    snapshot: Option<ReservedSnapshot<'_>>,
     held_up: &mut Option<Unpublished>,
 ) -> Result<Generation, EngineError> {
     if let Some(unpublished) = held_up.take() {
@@ -179,7 +179,7 @@ impl<'a> Closing<'a> {
 
 impl<'a> Critical<'a> {
     /// Brings everything to rest and freezes it; the next transaction opens.
-    fn freeze(self, snapshot: Option<PromisedSnapshot<'_>>) -> Result<Frozen<'a>, EngineError> {
+    fn freeze(self, snapshot: Option<ReservedSnapshot<'_>>) -> Result<Frozen<'a>, EngineError> {
         let core = self.core;
         let price = PriceOfCommit::of(core);
         core.queues().work().begin_ending(core.queues().waiting());

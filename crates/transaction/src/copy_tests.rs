@@ -71,7 +71,7 @@ fn plant(engine: &Engine) -> Arc<OpenTree> {
         name_keys: Vec::new(),
         after: Box::new(|_, _| Ok(())),
     };
-    let snapshot = request.promise(&mut handle).unwrap();
+    let snapshot = request.reserve(&mut handle).unwrap();
     drop(handle);
     snapshot.commit().unwrap();
     tree

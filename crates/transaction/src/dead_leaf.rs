@@ -87,7 +87,7 @@ mod tests {
     use crate::extents::leaf_extents::data_extents;
     use crate::opening_tests::{new_image, write};
     use crate::reservation::Reservation;
-    use vlinder_space::{Charge, Draw, Purpose};
+    use vlinder_space::{Charge, Purpose, ReserveAccess};
 
     const SECTOR: u64 = 4096;
     const FILE: ObjectId = ObjectId(257);
@@ -125,19 +125,20 @@ mod tests {
     /// Takes all room but that of the smallest step.
     fn take_room(engine: &Engine) -> Charge {
         let blocks = |blocks| Charge { blocks, ..Charge::default() };
-        let fits =
-            |count| engine.core().reserver().try_changes(blocks(count) + SMALLEST_STEP, Draw::LastReserve);
+        let fits = |count| {
+            engine.core().reserver().try_changes(blocks(count) + SMALLEST_STEP, ReserveAccess::LastReserve)
+        };
         let (mut fitting, mut refused) = (0, 1 << 20);
         while refused - fitting > 1 {
             let middle = fitting + (refused - fitting) / 2;
             if fits(middle) {
-                engine.core().space().reservations().unpromise(blocks(middle) + SMALLEST_STEP);
+                engine.core().space().reservations().unreserve(blocks(middle) + SMALLEST_STEP);
                 fitting = middle;
             } else {
                 refused = middle;
             }
         }
-        assert!(engine.core().reserver().try_changes(blocks(fitting), Draw::LastReserve));
+        assert!(engine.core().reserver().try_changes(blocks(fitting), ReserveAccess::LastReserve));
         blocks(fitting)
     }
 
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(left.core().space().available(Purpose::Data), data_before);
         while engine.clean(1000).unwrap() {}
         assert!(engine.generation().0 > generation.0 + 10, "in many transactions");
-        engine.core().space().reservations().unpromise(taken);
+        engine.core().space().reservations().unreserve(taken);
         engine.commit().unwrap();
         engine.commit().unwrap();
         // New groups, and what is left of trees that grew, take a few blocks.

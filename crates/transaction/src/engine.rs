@@ -10,7 +10,7 @@ use vlinder_format::checksum_item::ChecksumGeometry;
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{DeviceId, Generation, Key, Logical, RootId};
-use vlinder_space::{ChunkShare, PromisedData, Reservations, SpaceReport};
+use vlinder_space::{ChunkShare, Reservations, ReservedData, SpaceReport};
 use vlinder_tree::lease::{CommitLease, LeaseObserver};
 use vlinder_volume::{Opened, Volume};
 
@@ -21,7 +21,7 @@ use crate::handle::Handle;
 use crate::log_roots::FsyncLog;
 use crate::open::open_core;
 use crate::options::EngineOptions;
-use crate::promises::DataPromise;
+use crate::promises::DataReservation;
 use crate::reader::TransactionReader;
 use crate::reservation::Reservation;
 use crate::tree_deletion::clean;
@@ -142,7 +142,7 @@ impl Engine {
     }
 
     /// What is promised, for callers that keep promises of data beside the data
-    /// ([`DataPromise::keep`]), and for those that were refused.
+    /// ([`DataReservation::keep`]), and for those that were refused.
     pub fn reservations(&self) -> Reservations<'_> {
         self.core.space().reservations()
     }
@@ -169,7 +169,7 @@ impl Engine {
     }
 
     /// Nothing can be changed from now on: an error left it unsure what is on the devices.
-    pub fn latch_read_only(&self, error: &dyn std::error::Error) {
+    pub fn become_read_only(&self, error: &dyn std::error::Error) {
         self.core.shutdown().close_after(error);
     }
 
@@ -216,25 +216,25 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
-    pub fn promise_data(&self, space: PromisedData) -> Result<DataPromise<'_>, EngineError> {
+    pub fn reserve_data(&self, space: ReservedData) -> Result<DataReservation<'_>, EngineError> {
         self.core.latch().check_writable()?;
-        self.core.reserver().promise_data(space, || self.commit().map(drop))
+        self.core.reserver().reserve_data(space, || self.commit().map(drop))
     }
 
-    /// As [`promise_data`](Self::promise_data), for data whose items lie at these keys of a tree, in order,
+    /// As [`reserve_data`](Self::reserve_data), for data whose items lie at these keys of a tree, in order,
     /// those of their inodes among them: what copies of the leaves there add is promised, too, so far as
     /// other trees share them.
     ///
     /// # Errors
     /// As there.
-    pub fn promise_data_at(
+    pub fn reserve_data_at(
         &self,
         tree: &OpenTree,
         keys: impl FnOnce() -> Vec<Range<Key>>,
-        space: PromisedData,
-    ) -> Result<DataPromise<'_>, EngineError> {
+        space: ReservedData,
+    ) -> Result<DataReservation<'_>, EngineError> {
         self.core.latch().check_writable()?;
-        self.core.reserver().promise_data_at(tree, keys, space, || self.commit().map(drop))
+        self.core.reserver().reserve_data_at(tree, keys, space, || self.commit().map(drop))
     }
 
     /// Commits, and leases the state that was published: it stays readable until the lease is dropped or
@@ -326,7 +326,7 @@ impl Engine {
     ///
     /// # Errors
     /// Damage of the log, or a place of it that is not free; the engine takes no changes then.
-    pub fn take_up_log(&self) -> Result<Option<FsyncLog>, EngineError> {
+    pub fn adopt_log(&self) -> Result<Option<FsyncLog>, EngineError> {
         FsyncLog::take_up(&self.core)
     }
 }

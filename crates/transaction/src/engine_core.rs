@@ -6,7 +6,7 @@ use vlinder_forest::OpenTree;
 use vlinder_format::device::DeviceItem;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, RootId};
-use vlinder_space::{Charge, Draw, SpaceManager};
+use vlinder_space::{Charge, ReserveAccess, SpaceManager};
 use vlinder_tree::VolumeBlocks;
 use vlinder_volume::Volume;
 
@@ -224,8 +224,13 @@ impl EngineCore {
     }
 
     /// What a handle, or with no `draw` the committer, changes trees with.
-    pub(crate) fn editor(&self, generation: Generation, draw: Option<Draw>, promised: Charge) -> Editor<'_> {
-        let space = HandleSpace::new(self.block_space(), draw, promised);
+    pub(crate) fn editor(
+        &self,
+        generation: Generation,
+        access: Option<ReserveAccess>,
+        promised: Charge,
+    ) -> Editor<'_> {
+        let space = HandleSpace::new(self.block_space(), access, promised);
         Editor::new(self.trees.store(), space, generation, self.trees.identity())
     }
 

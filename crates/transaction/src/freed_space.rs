@@ -5,13 +5,13 @@ use vlinder_base::metrics::{Gauge, Registry, Unit};
 use vlinder_base::sync::{Arc, Mutex, Weak};
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, Logical};
-use vlinder_space::{Needing, Pins, Waiting};
+use vlinder_space::{Needing, PinStage, Pins};
 use vlinder_tree::Leases;
 use vlinder_tree::lease::{CommitLease, LeaseObserver};
 use vlinder_volume::Volume;
 
 /// Pieces of space that leases may hold, at some 50 bytes of memory each; beyond, they are revoked.
-const MOST_HELD_PIECES: usize = 1 << 19;
+const MAX_HELD_PIECES: usize = 1 << 19;
 
 /// The leases on committed states, and the way of freed space from pinned to free.
 ///
@@ -70,12 +70,12 @@ impl FreedSpace {
     pub(crate) fn publish(&self, pins: Pins<'_>) {
         pins.hold_leased(|needing| self.still_needing(needing));
         let (_, pieces) = self.count_held(pins);
-        if pieces > MOST_HELD_PIECES {
+        if pieces > MAX_HELD_PIECES {
             self.revoke_leases(pins);
         }
         // Discarded before anyone may take it again.
-        self.discard(&pins.waiting_ranges(Waiting::Committing));
-        pins.unpin(Waiting::Committing);
+        self.discard(&pins.waiting_ranges(PinStage::Committing));
+        pins.unpin(PinStage::Committing);
     }
 
     /// Takes all leases back if that gives space; false if they hold none.
@@ -95,8 +95,8 @@ impl FreedSpace {
         // One at a time: another's ranges may be discarded at this moment.
         let _releasing = self.releasing.lock();
         pins.release_unleased(|needing| self.still_needing(needing));
-        self.discard(&pins.waiting_ranges(Waiting::Released));
-        pins.unpin(Waiting::Released);
+        self.discard(&pins.waiting_ranges(PinStage::Released));
+        pins.unpin(PinStage::Released);
         self.count_held(pins);
     }
 

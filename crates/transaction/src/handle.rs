@@ -25,7 +25,7 @@ use crate::uuids::UuidTree;
 use vlinder_forest::Referrer;
 use vlinder_forest::{OpenTree, new_root_item};
 use vlinder_space::Taken;
-use vlinder_space::{Charge, Draw, Purpose, TreeSizes};
+use vlinder_space::{Charge, Purpose, ReserveAccess, TreeSizes};
 
 /// The right to change things in the running transaction. The transaction does not end while it is open.
 pub struct Handle<'a> {
@@ -47,7 +47,7 @@ fn timestamp(moment: Moment) -> Timestamp {
 }
 
 /// Extents with pending references that a transaction keeps in memory, at some 200 bytes each.
-const MOST_DELAYED_HEADS: usize = 100_000;
+const MAX_DELAYED_HEADS: usize = 100_000;
 
 impl EngineCore {
     /// Joins the running transaction, or waits for the next if it is just ending.
@@ -57,8 +57,9 @@ impl EngineCore {
     pub(crate) fn begin(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
         self.latch().check_writable()?;
         let _timer = self.metrics().begin_wait_time.time();
-        self.relieve()?;
-        self.reserver().promise_changes(reservation.changes, reservation.draw, || self.commit().map(drop))?;
+        self.commit_if_over_budget()?;
+        self.reserver()
+            .reserve_changes(reservation.changes, reservation.access, || self.commit().map(drop))?;
         self.begin_promised(reservation)
     }
 
@@ -70,9 +71,9 @@ impl EngineCore {
     pub(crate) fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
         self.latch().check_writable()?;
         let _timer = self.metrics().begin_wait_time.time();
-        self.relieve()?;
+        self.commit_if_over_budget()?;
         let reserver = self.reserver();
-        if !reserver.try_changes(reservation.changes, reservation.draw) {
+        if !reserver.try_changes(reservation.changes, reservation.access) {
             return Err(reserver.no_space(reservation.changes));
         }
         self.begin_promised(reservation)
@@ -82,10 +83,10 @@ impl EngineCore {
     fn begin_promised(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
         let changes = reservation.changes;
         let joined = self.running().join(|| self.latch().check_writable());
-        let generation = joined.inspect_err(|_| self.space().reservations().unpromise(changes))?;
+        let generation = joined.inspect_err(|_| self.space().reservations().unreserve(changes))?;
         Ok(Handle {
             core: self,
-            editor: self.editor(generation, Some(reservation.draw.max(Draw::Margin)), changes),
+            editor: self.editor(generation, Some(reservation.access.max(ReserveAccess::Margin)), changes),
             generation,
             promised: changes,
             kind: reservation.kind,
@@ -97,10 +98,10 @@ impl EngineCore {
     }
 
     /// Commits before the transaction outgrows the memory that it may take.
-    fn relieve(&self) -> Result<(), EngineError> {
+    fn commit_if_over_budget(&self) -> Result<(), EngineError> {
         let blocks = self.trees().store().dirty_bytes() > self.options().dirty_blocks_bytes();
         let items = self.queues().pending().bytes() > self.options().dirty_bytes / 4;
-        let references = self.queues().delayed().len() > MOST_DELAYED_HEADS;
+        let references = self.queues().delayed().len() > MAX_DELAYED_HEADS;
         if blocks || items || references { self.commit().map(drop) } else { Ok(()) }
     }
 }
@@ -501,8 +502,8 @@ impl Drop for Handle<'_> {
         self.editor.give_back();
         self.core.queues().work().note_edits(self.editor.grown_items());
         let promised = self.promised + self.editor.space.further();
-        self.editor.space.give_back_promise();
-        self.core.space().reservations().unpromise(self.promised);
+        self.editor.space.give_back_reserved();
+        self.core.space().reservations().unreserve(self.promised);
         let was_last = self.core.running().leave();
         // Last: a failed assertion must not leave a handle that the committer waits for.
         if !self.watch.saw_panic() {

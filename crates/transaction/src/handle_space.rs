@@ -12,14 +12,14 @@ use vlinder_tree::{ChildReferences, CopyEffect, Sharing, Space, TreeError};
 use crate::asking::{Asking, ReferenceMoves};
 use crate::block_space::BlockSpace;
 use vlinder_forest::OpenTree;
-use vlinder_space::{Asker, Charge, Draw};
+use vlinder_space::{Asker, Charge, ReserveAccess};
 
 /// A handle's view of space.
 pub(crate) struct HandleSpace<'a> {
     blocks: BlockSpace<'a>,
     /// What the handle may draw on for more than it was promised; `None` for the committer, which is never
     /// refused.
-    draw: Option<Draw>,
+    access: Option<ReserveAccess>,
     /// Blocks taken and not given back.
     taken_blocks: AtomicU64,
     /// What the handle was promised when it began.
@@ -34,10 +34,10 @@ pub(crate) struct HandleSpace<'a> {
 }
 
 impl<'a> HandleSpace<'a> {
-    pub(crate) fn new(blocks: BlockSpace<'a>, draw: Option<Draw>, promised: Charge) -> Self {
+    pub(crate) fn new(blocks: BlockSpace<'a>, access: Option<ReserveAccess>, promised: Charge) -> Self {
         Self {
             blocks,
-            draw,
+            access,
             promised,
             taken_blocks: AtomicU64::new(0),
             further: Mutex::default(),
@@ -70,7 +70,7 @@ impl<'a> HandleSpace<'a> {
     /// The handle as it asks for more; none for the committer.
     fn asking(&self) -> Option<Asking<'_>> {
         let held = self.promised + self.further();
-        self.draw.map(|draw| Asking::new(self.blocks.reserver(), Asker { draw, held }))
+        self.access.map(|access| Asking::new(self.blocks.reserver(), Asker { access, held }))
     }
 
     /// Adds what was granted to what the handle was promised. On a refusal, raises `needed_bytes` by
@@ -91,10 +91,10 @@ impl<'a> HandleSpace<'a> {
     }
 
     /// The handle has ended: what it was promised beyond its reservation goes back.
-    pub(crate) fn give_back_promise(&self) {
+    pub(crate) fn give_back_reserved(&self) {
         self.paid_copies.lock().clear();
         let further = std::mem::take(&mut *self.further.lock());
-        self.blocks.reserver().reservations().unpromise(further);
+        self.blocks.reserver().reservations().unreserve(further);
     }
 
     /// Asks for more than the reservation: for references that copies of these blocks add or replace.
@@ -158,7 +158,7 @@ impl<'a> HandleSpace<'a> {
 
 impl Drop for HandleSpace<'_> {
     fn drop(&mut self) {
-        self.give_back_promise();
+        self.give_back_reserved();
     }
 }
 
@@ -225,7 +225,8 @@ mod tests {
         require!(Tool("mkfs.btrfs"));
         let scratch = Scratch::new("handle_space");
         let engine = write(&new_image(&scratch, &[])).unwrap();
-        let space = HandleSpace::new(engine.core().block_space(), Some(Draw::Nothing), Charge::default());
+        let space =
+            HandleSpace::new(engine.core().block_space(), Some(ReserveAccess::Nothing), Charge::default());
         let mut blocks = Vec::new();
         space.take(RootId::FS_TREE, 5, &mut blocks).unwrap();
         assert_eq!((blocks.len(), space.taken_blocks()), (5, 5));
@@ -242,7 +243,7 @@ mod tests {
         assert_ne!(space.further(), Charge::default());
         space.leave(Charge::leaves(3));
         assert_eq!(space.left(), Charge::leaves(3));
-        space.give_back_promise();
+        space.give_back_reserved();
         assert_eq!(engine.core().space().reservations().promised_changes(), Charge::default());
         space.charge_copies_at(&tree, &[key]).unwrap();
         drop(space);
@@ -262,7 +263,8 @@ mod tests {
         let node = engine.core().trees().store().block(&WantedBlock::root(tree.root())).unwrap();
         let children = u64::try_from(node.len()).unwrap();
         assert!(children > 1);
-        let space = HandleSpace::new(engine.core().block_space(), Some(Draw::Nothing), Charge::default());
+        let space =
+            HandleSpace::new(engine.core().block_space(), Some(ReserveAccess::Nothing), Charge::default());
         space.charge_copies(tree.id(), &[(&node, CopyEffect::Added)]).unwrap();
         assert_eq!(space.further().block_references, children);
         space.paid_copies.lock().insert((tree.id(), node.logical()));
@@ -270,7 +272,7 @@ mod tests {
         assert_eq!(space.further().block_references, children);
         space.charge_copies(RootId(999), &[(&node, CopyEffect::Added)]).unwrap();
         assert_eq!(space.further().block_references, 2 * children, "another tree copies it for itself");
-        space.give_back_promise();
+        space.give_back_reserved();
         space.charge_copies(tree.id(), &[(&node, CopyEffect::Added)]).unwrap();
         assert_eq!(space.further().block_references, children, "of another promise");
     }
@@ -279,7 +281,7 @@ mod tests {
     fn take_ordinary_room(engine: &crate::Engine) {
         let blocks = |blocks| Charge { blocks, ..Charge::default() };
         for shift in (0..20).rev() {
-            while engine.core().reserver().try_changes(blocks(1 << shift), Draw::Margin) {}
+            while engine.core().reserver().try_changes(blocks(1 << shift), ReserveAccess::Margin) {}
         }
     }
 
@@ -291,16 +293,17 @@ mod tests {
         let engine = write(&new_image(&scratch, &[])).unwrap();
         let (tree, keys) = (engine.tree(RootId::FS_TREE).unwrap(), [Key::MIN]);
         let counted = engine.core().queues().copies_of_leaves(1);
-        let space = HandleSpace::new(engine.core().block_space(), Some(Draw::Reserve), Charge::default());
+        let space =
+            HandleSpace::new(engine.core().block_space(), Some(ReserveAccess::Reserve), Charge::default());
         space.charge_copies_at(&tree, &keys).unwrap();
         assert_eq!(space.further(), counted, "there is ordinary room");
-        space.give_back_promise();
+        space.give_back_reserved();
         take_ordinary_room(&engine);
         assert!(
-            engine.core().reserver().try_changes(counted, Draw::Reserve),
+            engine.core().reserver().try_changes(counted, ReserveAccess::Reserve),
             "the reserve has room for the count"
         );
-        engine.core().space().reservations().unpromise(counted);
+        engine.core().space().reservations().unreserve(counted);
         space.charge_copies_at(&tree, &keys).unwrap();
         assert_eq!(space.further(), Charge::default(), "no other tree shares the leaf");
     }
@@ -311,7 +314,7 @@ mod tests {
         let scratch = Scratch::new("handle_space_refused");
         let engine = write(&new_image(&scratch, &[])).unwrap();
         let promised = Charge::leaves(7);
-        let space = HandleSpace::new(engine.core().block_space(), Some(Draw::Nothing), promised);
+        let space = HandleSpace::new(engine.core().block_space(), Some(ReserveAccess::Nothing), promised);
         let refused = space.add(Err(TreeError::NoSpace { root: RootId::FS_TREE, needed_bytes: 4096 }));
         let Err(TreeError::NoSpace { needed_bytes, .. }) = refused else { panic!("{refused:?}") };
         assert_eq!(needed_bytes, 4096 + engine.core().space().reservations().price_bytes(promised));

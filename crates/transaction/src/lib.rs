@@ -97,12 +97,12 @@ pub use handle::Handle;
 pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use options::{Disabled, EngineOptions, Rescue};
 pub use participant::Participant;
-pub use promises::DataPromise;
+pub use promises::DataReservation;
 pub use reader::TransactionReader;
 pub use reservation::{Reservation, SUBVOLUME_DELETION_LEAVES};
-pub use snapshots::{AfterSnapshot, PromisedSnapshot, SnapshotRequest};
+pub use snapshots::{AfterSnapshot, ReservedSnapshot, SnapshotRequest};
 pub use troubles::{FailedCommit, Troubles};
 pub use vlinder_space::{
-    Charge, ChunkShare, DeviceReport, Draw, KindReport, PromisedData, Purpose, Reservations, SpaceReport,
-    Ticket,
+    Charge, ChunkShare, DeviceReport, KindReport, Purpose, Reservations, ReserveAccess, ReservedData,
+    SpaceReport, Ticket,
 };

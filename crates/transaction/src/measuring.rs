@@ -79,7 +79,7 @@ impl<'a> Measuring<'a> {
 
     /// Whether what waits, and so many extents and items beside it, is little enough for a promise that is
     /// measured. It holds as long as what waits can be measured again.
-    pub(crate) fn may_promise(&self, further_extents: usize, further_items: usize) -> bool {
+    pub(crate) fn may_reserve(&self, further_extents: usize, further_items: usize) -> bool {
         let further = further_extents.max(further_items);
         self.waiting_pieces().saturating_add(further) <= MAX_PROMISED_BY_MEASURE
     }
@@ -208,7 +208,7 @@ impl<'a> Measuring<'a> {
         let measure = || {
             let touches: Vec<Touch> = keys.into_iter().map(|keys| Touch { keys, growth_bytes: 0 }).collect();
             let MeasuredTouches { charge, extents, .. } = self.touches(tree.id(), tree.root(), &touches)?;
-            if !self.may_promise(extents.len(), 0) {
+            if !self.may_reserve(extents.len(), 0) {
                 return Ok(None);
             }
             Ok(Some(charge.of_blocks() + self.extents_beside_others(extents)?))

@@ -82,7 +82,7 @@ fn load(core: &EngineCore, reading: ChunkReading, may_be_bad: bool) -> Result<()
 
 /// Reads the devices' error counters.
 fn load_statistics(core: &EngineCore) -> Result<(), EngineError> {
-    for member in core.volume().members() {
+    for member in &core.volume().members() {
         let Some(found) = core
             .trees()
             .store()
@@ -127,7 +127,7 @@ fn forgiven<T: Default>(is_allowed: bool) -> impl FnOnce(EngineError) -> Result<
 
 /// A device that says that it is a seed must be one that the chunk tree names so.
 fn check_seeds(items: &[DeviceItem], superblock: &Superblock, volume: &Volume) -> Result<(), EngineError> {
-    for member in volume.members() {
+    for member in &volume.members() {
         let Some(seed) = member.seed else { continue };
         let is_named = |item: &DeviceItem| {
             (item.device, item.uuid, item.fsid) == (member.id, member.uuid, seed.tree_block_uuid)
@@ -354,7 +354,7 @@ mod tests {
         assert!(engine.superblock().has_log());
         let reason = engine.read_only_reason().map(|reason| reason.to_string()).unwrap_or_default();
         assert!(reason.contains("no block group"), "{reason}");
-        assert!(engine.take_up_log().unwrap().is_none());
+        assert!(engine.adopt_log().unwrap().is_none());
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct EngineOptions {
     /// For reading only.
     pub read_only: bool,
     /// Why an fsync log is to be left as it is, if so. Otherwise the engine of a file system that has one
-    /// takes no changes until the log was taken up ([`Engine::take_up_log`](crate::Engine::take_up_log)).
+    /// takes no changes until the log was taken up ([`Engine::adopt_log`](crate::Engine::adopt_log)).
     pub leave_log: Option<ReadOnlyReason>,
     /// Memory for tree blocks, clean and changed, in bytes.
     pub cache_bytes: u64,

@@ -16,7 +16,7 @@ use vlinder_space::{BLOCK_ITEM_BYTES, Charge, ExtentLeaf, ExtentLeaves, OwnMoves
 /// Leaves that a deletion of a name may change, which is to fit beside what waits.
 const DELETION_LEAVES: u64 = 8;
 /// So many blocks are tried first to be chosen for what is new.
-const LEAST_CHOSEN: u64 = 128;
+const MIN_CHOSEN: u64 = 128;
 
 /// What does not depend on which places are chosen.
 struct Trees {
@@ -36,7 +36,7 @@ impl ReserveSizing<'_> {
         }
         let trees = self.look_at_own_places()?;
         let wanted = *owed + Charge::leaves(DELETION_LEAVES);
-        let mut blocks = LEAST_CHOSEN;
+        let mut blocks = MIN_CHOSEN;
         loop {
             let places = self.space.longest_free_places(blocks);
             let found = trees.moves_into(&places, self.splits_by(&places)?);

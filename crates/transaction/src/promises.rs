@@ -19,13 +19,13 @@ use crate::measuring::Measuring;
 use crate::phase::{Activity, RunningTransaction};
 use crate::system_trees::SystemTrees;
 use vlinder_forest::OpenTree;
-use vlinder_space::{Asker, Charge, Draw, PromisedData, Reservations, SpaceManager, Wanted};
+use vlinder_space::{Asker, Charge, Reservations, ReserveAccess, ReservedData, SpaceManager, Wanted};
 
 /// Data space promised to a write that is not allocated yet, and the metadata space for it; settles on drop.
-pub struct DataPromise<'a> {
+pub struct DataReservation<'a> {
     reservations: Reservations<'a>,
     queues: &'a CommitQueues,
-    space: PromisedData,
+    space: ReservedData,
     /// Leaves for whose copies each of its runs was counted.
     leaves_of_run: u64,
 }
@@ -134,10 +134,10 @@ impl<'a> Reserver<'a> {
     /// Promises metadata. Chunks that can be made count as room, and are made when blocks are taken. Where
     /// there is no room, these make it: a commit, which does what waits and unpins, then what leases hold,
     /// then what `draw` allows of the reserve.
-    pub(crate) fn promise_changes(
+    pub(crate) fn reserve_changes(
         &self,
         changes: Charge,
-        draw: Draw,
+        access: ReserveAccess,
         commit: impl Fn() -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         if changes == Charge::default() {
@@ -147,39 +147,39 @@ impl<'a> Reserver<'a> {
         let promised = if CommittingThread::is_this() {
             // A participant puts in what has waited in memory. It can't wait for a commit, which is this one;
             // what finds no room stays where it is.
-            self.try_promise(wanted, draw)
+            self.try_reserve(wanted, access)
         } else {
             // Others may draw on the reserve at the moment: a commit waits for them, and gives back what they
             // do not need.
-            self.promise_making_room(wanted, draw.min(Draw::Margin), &commit)?
-                || (draw > Draw::Margin
-                    && self.promise_between_commits(RESERVE_TRIES, wanted, draw, &commit)?)
+            self.reserve_making_room(wanted, access.min(ReserveAccess::Margin), &commit)?
+                || (access > ReserveAccess::Margin
+                    && self.reserve_between_commits(RESERVE_TRIES, wanted, access, &commit)?)
         };
         if promised { Ok(()) } else { Err(self.no_space(changes)) }
     }
 
     /// Promises what is wanted; where there is no room, commits, and at last takes back leases.
-    fn promise_making_room(
+    fn reserve_making_room(
         &self,
         wanted: Wanted,
-        draw: Draw,
+        access: ReserveAccess,
         commit: impl Fn() -> Result<(), EngineError>,
     ) -> Result<bool, EngineError> {
-        if self.promise_between_commits(TRIES, wanted, draw, commit)? {
+        if self.reserve_between_commits(TRIES, wanted, access, commit)? {
             return Ok(true);
         }
         // Reading an older state matters less than any change.
-        Ok(self.revoke_leases() && self.try_promise(wanted, draw))
+        Ok(self.revoke_leases() && self.try_reserve(wanted, access))
     }
 
-    fn promise_between_commits(
+    fn reserve_between_commits(
         &self,
         tries: u32,
         wanted: Wanted,
-        draw: Draw,
+        access: ReserveAccess,
         commit: impl Fn() -> Result<(), EngineError>,
     ) -> Result<bool, EngineError> {
-        let attempt = || self.try_promise(wanted, draw);
+        let attempt = || self.try_reserve(wanted, access);
         attempt_between_commits(tries, attempt, || self.would_gain_by_committing(), commit)
     }
 
@@ -204,36 +204,36 @@ impl<'a> Reserver<'a> {
 
     /// Promises metadata if there is room; false where there is none. There is room for nothing always.
     pub(crate) fn try_changes(&self, changes: Charge, asker: impl Into<Asker>) -> bool {
-        let Asker { draw, held } = asker.into();
+        let Asker { access, held } = asker.into();
         let wanted = Wanted { changes, held, ..Wanted::default() };
-        changes == Charge::default() || self.try_promise(wanted, draw)
+        changes == Charge::default() || self.try_reserve(wanted, access)
     }
 
     /// Asks for a promise: by counts of what waits for the commit, by what was measured of that before, and
     /// at last measured anew. Never commits.
-    fn try_promise(&self, wanted: Wanted, draw: Draw) -> bool {
+    fn try_reserve(&self, wanted: Wanted, access: ReserveAccess) -> bool {
         // What may be put off does not keep away those who draw on the reserve.
         let postponable = || {
-            if draw > Draw::Margin { Charge::default() } else { self.awaited() }
+            if access > ReserveAccess::Margin { Charge::default() } else { self.awaited() }
         };
         let counted = || self.queues().waiting() + postponable();
         let measured = || self.measured().map_or_else(counted, |changes| changes + postponable());
-        if self.reservations().promise(wanted, draw, counted, &self.sizing)
+        if self.reservations().reserve(wanted, access, counted, &self.sizing)
             || (self.measured().is_some()
-                && self.reservations().promise(wanted, draw, measured, &self.sizing))
+                && self.reservations().reserve(wanted, access, measured, &self.sizing))
         {
             return true;
         }
         counted() != Charge::default()
             && self.measuring().measure_waiting()
-            && self.reservations().promise(wanted, draw, measured, &self.sizing)
+            && self.reservations().reserve(wanted, access, measured, &self.sizing)
     }
 
     /// Whether there is room for all that waits for the commit, for what the commit takes by itself, and for
     /// what handles were promised: what every promise leaves room for.
     pub(crate) fn has_room_for_promises(&self) -> bool {
         let nothing = Wanted::default();
-        self.try_promise(nothing, Draw::LastReserve)
+        self.try_reserve(nothing, ReserveAccess::LastReserve)
     }
 
     /// Whether one item more can be changed outside a transaction, for a participant to put in before the
@@ -242,9 +242,9 @@ impl<'a> Reserver<'a> {
     pub(crate) fn has_room_for_item(&self) -> bool {
         let beside = self.queues().items_beside(1, self.trees().forest().may_share_blocks());
         let changes = Charge::leaves(1) + beside;
-        let has_room = self.try_changes(changes, Draw::Nothing);
+        let has_room = self.try_changes(changes, ReserveAccess::Nothing);
         if has_room {
-            self.reservations().unpromise(changes);
+            self.reservations().unreserve(changes);
         }
         has_room
     }
@@ -255,14 +255,14 @@ impl<'a> Reserver<'a> {
     ///
     /// # Errors
     /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
-    pub(crate) fn promise_data(
+    pub(crate) fn reserve_data(
         &self,
-        space: PromisedData,
+        space: ReservedData,
         commit: impl Fn() -> Result<(), EngineError>,
-    ) -> Result<DataPromise<'a>, EngineError> {
+    ) -> Result<DataReservation<'a>, EngineError> {
         let wanted = Wanted { data: space, ..Wanted::default() };
-        if self.promise_making_room(wanted, Draw::Margin, commit)? {
-            return Ok(self.data_promise(space, 0));
+        if self.reserve_making_room(wanted, ReserveAccess::Margin, commit)? {
+            return Ok(self.data_reservation(space, 0));
         }
         match self.reservations().metadata_of_refused(space) {
             Some(needed_bytes) => Err(EngineError::NoSpace { kind: METADATA, needed_bytes }),
@@ -270,21 +270,21 @@ impl<'a> Reserver<'a> {
         }
     }
 
-    /// As [`promise_data`](Self::promise_data), for data whose items lie at these keys of a tree, in order,
+    /// As [`reserve_data`](Self::reserve_data), for data whose items lie at these keys of a tree, in order,
     /// those of their inodes among them: what copies of the leaves there add is promised, too, so far as
     /// other trees share them.
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn promise_data_at(
+    pub(crate) fn reserve_data_at(
         &self,
         tree: &OpenTree,
         keys: impl FnOnce() -> Vec<Range<Key>>,
-        space: PromisedData,
+        space: ReservedData,
         commit: impl Fn() -> Result<(), EngineError>,
-    ) -> Result<DataPromise<'a>, EngineError> {
+    ) -> Result<DataReservation<'a>, EngineError> {
         if !tree.may_share_blocks() {
-            return self.promise_data(space, commit);
+            return self.reserve_data(space, commit);
         }
         let copies = self.queues().copies_of_leaves(LEAVES_AROUND_RUN.saturating_mul(space.runs));
         // Each leaf between the ends holds nothing but what is overwritten.
@@ -292,17 +292,17 @@ impl<'a> Reserver<'a> {
         let between = Charge { added_references: sectors, dropped_references: sectors, ..Charge::default() };
         let counted = space.with_copies(copies + between);
         let wanted = Wanted { data: counted, ..Wanted::default() };
-        if self.try_promise(wanted, Draw::Margin) {
-            return Ok(self.data_promise(counted, LEAVES_AROUND_RUN));
+        if self.try_reserve(wanted, ReserveAccess::Margin) {
+            return Ok(self.data_reservation(counted, LEAVES_AROUND_RUN));
         }
         match self.measuring().copies_at(tree, keys()) {
-            Some(copies) => self.promise_data(space.with_copies(copies), commit),
-            None => self.promise_data(counted, commit),
+            Some(copies) => self.reserve_data(space.with_copies(copies), commit),
+            None => self.reserve_data(counted, commit),
         }
     }
 
-    fn data_promise(&self, space: PromisedData, leaves_of_run: u64) -> DataPromise<'a> {
-        DataPromise { reservations: self.reservations(), queues: self.queues(), space, leaves_of_run }
+    fn data_reservation(&self, space: ReservedData, leaves_of_run: u64) -> DataReservation<'a> {
+        DataReservation { reservations: self.reservations(), queues: self.queues(), space, leaves_of_run }
     }
 
     /// Makes sure that what waits has room in the commit to come. Without it the commit may fail, and take
@@ -343,9 +343,9 @@ impl<'a> Reserver<'a> {
     }
 }
 
-impl DataPromise<'_> {
+impl DataReservation<'_> {
     /// What is promised.
-    pub fn space(&self) -> PromisedData {
+    pub fn space(&self) -> ReservedData {
         self.space
     }
 
@@ -354,7 +354,7 @@ impl DataPromise<'_> {
     pub fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.space.bytes);
         let preallocated_bytes = bytes.min(self.space.preallocated_bytes);
-        let space = PromisedData { preallocated_bytes, ..PromisedData::written(bytes, 0) };
+        let space = ReservedData { preallocated_bytes, ..ReservedData::written(bytes, 0) };
         self.space -= space;
         Self {
             reservations: self.reservations,
@@ -368,22 +368,22 @@ impl DataPromise<'_> {
     pub fn keep_runs(&mut self, runs: u64) {
         let runs = self.space.runs.saturating_sub(runs);
         let copies = self.queues.copies_of_leaves(self.leaves_of_run.saturating_mul(runs));
-        let surplus = PromisedData::written(0, runs).with_copies(copies);
+        let surplus = ReservedData::written(0, runs).with_copies(copies);
         self.space -= surplus;
-        self.reservations.unpromise_data(surplus, 0);
+        self.reservations.unreserve_data(surplus, 0);
     }
 
     /// Takes the space out of this guard's care: the caller gives it back through
-    /// [`Reservations::unpromise_data`]. For promises kept beside the data
+    /// [`Reservations::unreserve_data`]. For promises kept beside the data
     /// itself.
-    pub fn keep(mut self) -> PromisedData {
+    pub fn keep(mut self) -> ReservedData {
         std::mem::take(&mut self.space)
     }
 }
 
-impl Drop for DataPromise<'_> {
+impl Drop for DataReservation<'_> {
     fn drop(&mut self) {
-        self.reservations.unpromise_data(self.space, 0);
+        self.reservations.unreserve_data(self.space, 0);
     }
 }
 
@@ -449,8 +449,8 @@ mod tests {
         let tree = engine.tree(RootId::FS_TREE).unwrap();
         let key = FileExtent::key(ObjectId(257), FileOffset(0));
         let promise =
-            |space| engine.promise_data_at(&tree, || vec![key..key.next().unwrap()], space).unwrap();
-        let space = PromisedData::written(8192, 2);
+            |space| engine.reserve_data_at(&tree, || vec![key..key.next().unwrap()], space).unwrap();
+        let space = ReservedData::written(8192, 2);
         assert_eq!(promise(space).space(), space, "nothing can be shared");
         tree.root().mark_snapshot(engine.generation());
         let mut counted = promise(space);
@@ -460,7 +460,7 @@ mod tests {
         counted.keep_runs(1);
         let kept = counted.keep();
         assert_eq!(kept.copies, engine.core().queues().copies_of_leaves(LEAVES_AROUND_RUN) + between);
-        engine.reservations().unpromise_data(kept, 0);
+        engine.reservations().unreserve_data(kept, 0);
         let measured = engine.core().reserver().measuring().copies_at(&tree, vec![key..key.next().unwrap()]);
         assert_eq!(measured, Some(Charge::default()), "the leaf of a new file system describes no extent");
     }

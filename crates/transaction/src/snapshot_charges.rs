@@ -9,7 +9,7 @@ use vlinder_space::Charge;
 /// What taking the promised snapshots may change, by their numbers.
 ///
 /// Invariant: a charge is here from when its snapshot is promised until the commit takes the snapshot, or
-/// until the promise is dropped ([`PromisedSnapshot`](crate::PromisedSnapshot)).
+/// until the promise is dropped ([`ReservedSnapshot`](crate::ReservedSnapshot)).
 #[derive(Default)]
 pub(crate) struct SnapshotCharges {
     waiting: Mutex<BTreeMap<RootId, Charge>>,

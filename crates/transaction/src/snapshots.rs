@@ -38,40 +38,40 @@ pub struct SnapshotRequest {
 }
 
 /// A snapshot that has room to be taken, and the right to it: dropped without
-/// [`commit`](PromisedSnapshot::commit), it is not taken.
+/// [`commit`](ReservedSnapshot::commit), it is not taken.
 #[must_use = "a snapshot is taken by its commit"]
-pub struct PromisedSnapshot<'a> {
+pub struct ReservedSnapshot<'a> {
     request: SnapshotRequest,
-    promise: SnapshotPromise<'a>,
+    promise: SnapshotReservation<'a>,
 }
 
 /// What a snapshot is charged; it counts as waiting for the commit until it is dropped.
-struct SnapshotPromise<'a> {
+struct SnapshotReservation<'a> {
     core: &'a EngineCore,
     snapshot: RootId,
 }
 
-impl Drop for SnapshotPromise<'_> {
+impl Drop for SnapshotReservation<'_> {
     fn drop(&mut self) {
         self.core.queues().snapshots().settle(self.snapshot);
     }
 }
 
 impl SnapshotRequest {
-    /// Makes sure of room for the snapshot. It is taken by [`PromisedSnapshot::commit`], which the caller
+    /// Makes sure of room for the snapshot. It is taken by [`ReservedSnapshot::commit`], which the caller
     /// calls with no handle open.
     ///
     /// # Errors
     /// No space for what the snapshot's name changes once the tree is shared; what reading met.
-    pub fn promise<'a>(self, handle: &mut Handle<'a>) -> Result<PromisedSnapshot<'a>, EngineError> {
+    pub fn reserve<'a>(self, handle: &mut Handle<'a>) -> Result<ReservedSnapshot<'a>, EngineError> {
         let charge = handle.editor().space.charge_snapshot(&self.directory_tree, &self.name_keys)?;
         let (core, snapshot) = (handle.core(), self.id);
         core.queues().snapshots().add(snapshot, charge);
-        Ok(PromisedSnapshot { request: self, promise: SnapshotPromise { core, snapshot } })
+        Ok(ReservedSnapshot { request: self, promise: SnapshotReservation { core, snapshot } })
     }
 }
 
-impl PromisedSnapshot<'_> {
+impl ReservedSnapshot<'_> {
     /// The number of the snapshot.
     #[must_use]
     pub fn id(&self) -> RootId {

@@ -8,8 +8,8 @@ use vlinder_space::Charge;
 /// What the engine knows of what waits for the commit.
 ///
 /// Invariants:
-/// 1. Awaited items are settled as often as they are awaited ([`settle_awaited`](Self::settle_awaited)
-///    asserts that it is no more).
+/// 1. Awaited items are released as often as they are awaited
+///    ([`release_inode_items`](Self::release_inode_items) asserts that it is no more).
 /// 2. What waits is counted from when it is queued until it has taken its blocks: while a commit takes it out
 ///    of the queues, it counts as ending ([`begin_ending`](Self::begin_ending)).
 /// 3. A measurement holds for one transaction. The kept one is the one that began last, of those that ended.
@@ -29,12 +29,12 @@ pub(crate) struct WaitingWork {
 
 impl WaitingWork {
     /// So many items changed outside a transaction.
-    pub(crate) fn await_items(&self, count: u64) {
+    pub(crate) fn reserve_inode_items(&self, count: u64) {
         self.awaited_items.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Items that were awaited are in a transaction, or not needed any more.
-    pub(crate) fn settle_awaited(&self, count: u64) {
+    pub(crate) fn release_inode_items(&self, count: u64) {
         let before = self.awaited_items.fetch_sub(count, Ordering::Relaxed);
         assert!(before >= count, "{count} of {before} awaited items are settled");
     }

@@ -13,11 +13,11 @@ use crate::VolumeBlocks;
 
 /// Bytes that are looked through at most, each copy counted. Linux makes system chunks of 8 to 32 MiB, one or
 /// two of them.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 /// Bytes that are read at once; a block may begin in these and end behind them.
 const PIECE: u64 = 1 << 20;
 /// Chunks that are kept, at some 200 bytes each.
-const MOST_CHUNKS: usize = 100_000;
+const MAX_CHUNKS: usize = 100_000;
 
 /// What was found, and where.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl FoundChunks {
     fn add(&mut self, logical: Logical, generation: Generation, chunk: Chunk) {
         let is_new = match self.chunks.get(&logical) {
             Some((known, _)) => *known < generation,
-            None => self.chunks.len() < MOST_CHUNKS,
+            None => self.chunks.len() < MAX_CHUNKS,
         };
         if is_new {
             self.chunks.insert(logical, (generation, chunk));
@@ -65,7 +65,7 @@ pub fn find_chunks(volume: &Arc<Volume>, superblock: &Superblock) -> FoundChunks
 fn search(volume: &Volume, blocks: &VolumeBlocks, stripe: &Stripe, bytes: u64, found: &mut FoundChunks) {
     let geometry = volume.geometry();
     let (node_size, sector_size) = (u64::from(geometry.node_size), u64::from(geometry.sector_size).max(1));
-    let left = MOST_BYTES.saturating_sub(found.searched_bytes);
+    let left = MAX_BYTES.saturating_sub(found.searched_bytes);
     let end = bytes.min(left);
     found.left_bytes = found.left_bytes.saturating_add(bytes.saturating_sub(end));
     let mut start: u64 = 0;

@@ -13,7 +13,7 @@ use vlinder_format::{Block, Damage, Generation, Key, Logical, RootId};
 
 /// Items that are remembered, at some 150 bytes each. A leaf with more than what is left of them is lost
 /// whole.
-const MOST_ITEMS: usize = 1 << 16;
+const MAX_ITEMS: usize = 1 << 16;
 
 /// What was left out of which leaf.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ struct Leaf {
 
 impl Default for LeftOut {
     fn default() -> Self {
-        Self { known: Mutex::default(), most_items: MOST_ITEMS }
+        Self { known: Mutex::default(), most_items: MAX_ITEMS }
     }
 }
 

@@ -13,12 +13,11 @@
 
 use std::ops::Range;
 
-use vlinder_format::chunk::{BlockGroupFlags, STRIPE_LENGTH};
+use vlinder_format::chunk::{BlockGroupFlags, Profile, STRIPE_LENGTH};
 use vlinder_format::superblock::SuperblockMirror;
 use vlinder_format::{DeviceId, Physical};
 
 use crate::error::VolumeError;
-use crate::profile::Profile;
 
 const MEBIBYTE: u64 = 1 << 20;
 const GIBIBYTE: u64 = 1 << 30;
@@ -191,7 +190,7 @@ pub fn plan_chunk(
         return Err(VolumeError::UnsupportedProfile { profile, operation: "making chunks" });
     }
     let limits = ChunkLimits::of(flags, total_bytes);
-    let on_device = profile.stripes_on_device();
+    let on_device = u64::from(profile.facts().stripes_per_device);
     let wanted = limits.stripe.saturating_mul(on_device).min(most_bytes);
     let shortest = STRIPE_LENGTH.saturating_mul(on_device);
     let candidates = devices.iter().map(|space| (space, space.find_hole(wanted)));

@@ -10,7 +10,7 @@ use crate::error::VolumeError;
 use crate::mapped_chunk::MappedChunk;
 
 /// No sound file system has more chunks: at 64 MiB each this is 64 TiB, at the usual 1 GiB a pebibyte.
-const MOST_CHUNKS: usize = 1 << 20;
+const MAX_CHUNKS: usize = 1 << 20;
 
 /// All chunks that are known. Where they are looked for one by one ([`crate::Volume::look_up_chunks`]), only
 /// [`get`](Self::get) and [`covering`](Self::covering) may be asked before all were loaded.
@@ -39,8 +39,8 @@ impl ChunkMap {
             }
             return Err(VolumeError::ChunkOverlap { logical: mapped.logical, other: other.logical });
         }
-        if chunks.len() >= MOST_CHUNKS {
-            return Err(VolumeError::TooManyChunks { most: MOST_CHUNKS });
+        if chunks.len() >= MAX_CHUNKS {
+            return Err(VolumeError::TooManyChunks { most: MAX_CHUNKS });
         }
         chunks.insert(mapped.logical, Arc::new(mapped));
         Ok(())

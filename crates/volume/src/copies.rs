@@ -12,10 +12,11 @@ use crate::batches::Batches;
 use crate::error::{CopyFailure, CopyFault, VolumeError};
 use crate::health::HealthEvent;
 use crate::mapped_chunk::MappedChunk;
+use crate::members::Members;
 use crate::planned_read::put_answer;
-use crate::profile::{Rebuild, StripeRange, plan_read, plan_rebuild, plan_write, ways};
+use crate::profile::{Rebuild, StripeRange, plan_read, plan_rebuild, plan_write, reconstructions};
 use crate::request::ReadRequest;
-use crate::verified::{BadCopy, Trust, Verified};
+use crate::verified::{BadCopy, StaleCopies, Verified};
 use crate::volume::Volume;
 use crate::write::cut;
 
@@ -23,8 +24,8 @@ use crate::write::cut;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
     pub(crate) request: ReadRequest,
-    pub(crate) way: u8,
-    pub(crate) trust: Trust,
+    pub(crate) reconstruction: u8,
+    pub(crate) stale_copies: StaleCopies,
 }
 
 /// What is read for an attempt.
@@ -34,11 +35,11 @@ enum Plan {
 }
 
 impl Plan {
-    fn of(chunk: &MappedChunk, request: ReadRequest, way: u8) -> Self {
+    fn of(chunk: &MappedChunk, request: ReadRequest, reconstruction: u8) -> Self {
         let length = u64::try_from(request.length).unwrap_or(u64::MAX);
-        match plan_rebuild(chunk, request.logical, length, way) {
+        match plan_rebuild(chunk, request.logical, length, reconstruction) {
             Ok(Some(rebuilds)) => Self::Rebuild(rebuilds),
-            _ => Self::Copy(plan_read(chunk, request.logical, length, way).unwrap_or_default()),
+            _ => Self::Copy(plan_read(chunk, request.logical, length, reconstruction).unwrap_or_default()),
         }
     }
 
@@ -53,46 +54,56 @@ impl Plan {
 }
 
 /// The copies of a chunk's bytes.
-#[derive(Clone, Copy)]
 pub(crate) struct Copies<'a> {
     volume: &'a Volume,
+    members: Members,
     chunk: &'a MappedChunk,
 }
 
 impl<'a> Copies<'a> {
-    pub(crate) const fn new(volume: &'a Volume, chunk: &'a MappedChunk) -> Self {
-        Self { volume, chunk }
+    pub(crate) fn new(volume: &'a Volume, chunk: &'a MappedChunk) -> Self {
+        Self { volume, members: volume.members(), chunk }
     }
 }
 
 impl Copies<'_> {
     /// The ways to try after the first, in this order: where there are stale members, all again with what
     /// they have.
-    pub(crate) fn further_ways(&self) -> Vec<(u8, Trust)> {
-        let mut further: Vec<(u8, Trust)> = (1..ways(self.chunk)).map(|way| (way, Trust::Current)).collect();
-        if self.volume.members().has_stale() {
-            further.extend((0..ways(self.chunk)).map(|way| (way, Trust::Any)));
+    pub(crate) fn further_reconstructions(&self) -> Vec<(u8, StaleCopies)> {
+        let mut further: Vec<(u8, StaleCopies)> = (1..reconstructions(self.chunk))
+            .map(|reconstruction| (reconstruction, StaleCopies::Refuse))
+            .collect();
+        if self.members.has_stale() {
+            further.extend(
+                (0..reconstructions(self.chunk)).map(|reconstruction| (reconstruction, StaleCopies::Accept)),
+            );
         }
         further
     }
 
     /// Reads bytes in one way, and counts a device's error.
-    pub(crate) fn read(&self, request: ReadRequest, way: u8, trust: Trust) -> Result<Vec<u8>, CopyFault> {
-        let mut read = self.read_all(&[Attempt { request, way, trust }]);
+    pub(crate) fn read(
+        &self,
+        request: ReadRequest,
+        reconstruction: u8,
+        stale_copies: StaleCopies,
+    ) -> Result<Vec<u8>, CopyFault> {
+        let mut read = self.read_all(&[Attempt { request, reconstruction, stale_copies }]);
         read.pop().unwrap_or(Ok(Vec::new()))
     }
 
     /// Makes many attempts at once; one result for each, in their order.
     pub(crate) fn read_all(&self, attempts: &[Attempt]) -> Vec<Result<Vec<u8>, CopyFault>> {
-        let members = self.volume.members();
+        let members = &self.members;
         let mut batches = Batches::default();
         let mut plans = Vec::with_capacity(attempts.len());
         let mut answers: Vec<Option<Completion>> = Vec::new();
         for attempt in attempts {
-            let plan = Plan::of(self.chunk, attempt.request, attempt.way);
+            let plan = Plan::of(self.chunk, attempt.request, attempt.reconstruction);
             let parts = plan.parts();
-            let believed =
-                parts.iter().try_for_each(|part| members.trusted(part.device, attempt.trust).map(drop));
+            let believed = parts
+                .iter()
+                .try_for_each(|part| members.trusted(part.device, attempt.stale_copies).map(drop));
             let first = answers.len();
             if believed.is_ok() {
                 for part in &parts {
@@ -127,7 +138,7 @@ impl Copies<'_> {
         let mut next = |part: &StripeRange| {
             answers.next().flatten().ok_or(CopyFault::MissingDevice { device: part.device })
         };
-        let (mut bytes, members) = (Vec::new(), self.volume.members());
+        let (mut bytes, members) = (Vec::new(), &self.members);
         match plan {
             Plan::Copy(parts) => {
                 for part in parts {
@@ -151,8 +162,8 @@ impl Copies<'_> {
                 }
             }
         }
-        if let Some(kept) = self.volume.kept() {
-            kept.put_over(request.logical, &mut bytes);
+        if let Some(overlay) = self.volume.memory_overlay() {
+            overlay.put_over(request.logical, &mut bytes);
         }
         Ok(bytes)
     }
@@ -168,7 +179,7 @@ impl Copies<'_> {
         if let CopyFault::Damage(damage) = &fault {
             let generation = matches!(damage.fault, Fault::Block(BlockFault::Generation { .. }));
             let event = if generation { HealthEvent::Generation } else { HealthEvent::Corruption };
-            self.volume.members().record(device, event);
+            self.members.record(device, event);
         }
         CopyFailure { mirror, device, physical, fault }
     }
@@ -181,8 +192,8 @@ impl Copies<'_> {
         verify: &mut dyn FnMut(Vec<u8>) -> Result<T, Damage>,
     ) -> Result<Verified<T>, VolumeError> {
         let mut failures = vec![self.failure(request, 0, first_fault)];
-        for (mirror, trust) in self.further_ways() {
-            let attempt = self.read(request, mirror, trust).and_then(|bytes| {
+        for (mirror, stale_copies) in self.further_reconstructions() {
+            let attempt = self.read(request, mirror, stale_copies).and_then(|bytes| {
                 verify(bytes.clone()).map(|value| (value, bytes)).map_err(CopyFault::Damage)
             });
             match attempt {
@@ -198,7 +209,7 @@ impl Copies<'_> {
     }
 
     /// Rewrites bad copies from a good one, if the volume may be written and nothing is being written. Both
-    /// are read again first: see [`crate::gate`].
+    /// are read again first: see [`crate::repair_gate`].
     pub(crate) fn repair(
         &self,
         request: ReadRequest,
@@ -226,12 +237,12 @@ impl Copies<'_> {
         if self.volume.is_read_only() || self.volume.keeps_writes_in_memory() {
             return unrepaired(failures);
         }
-        let Some(_pass) = self.volume.gate().try_enter_repair() else { return unrepaired(failures) };
-        if self.read(request, good_mirror, Trust::Any).as_deref() != Ok(good) {
+        let Some(_pass) = self.volume.repair_gate().try_enter_repair() else { return unrepaired(failures) };
+        if self.read(request, good_mirror, StaleCopies::Accept).as_deref() != Ok(good) {
             return unrepaired(failures);
         }
         let mut repair_one = |failure: &CopyFailure| {
-            let still_bad = !self.read(request, failure.mirror, Trust::Any).is_ok_and(&mut *is_good);
+            let still_bad = !self.read(request, failure.mirror, StaleCopies::Accept).is_ok_and(&mut *is_good);
             still_bad && self.write(request, failure.mirror, good).is_ok()
         };
         failures.into_iter().map(|failure| BadCopy { repaired: repair_one(&failure), failure }).collect()
@@ -241,9 +252,9 @@ impl Copies<'_> {
     fn write(&self, request: ReadRequest, mirror: u8, bytes: &[u8]) -> Result<(), VolumeError> {
         let length = u64::try_from(request.length).unwrap_or(u64::MAX);
         let data = Data::from(bytes);
-        let places = plan_write(self.chunk, request.logical, length)?;
-        for place in places.into_iter().filter(|place| place.mirror == mirror) {
-            let Some(member) = self.volume.member(place.device) else { continue };
+        let plan = plan_write(self.chunk, request.logical, length)?;
+        for place in plan.places().filter(|place| place.mirror == mirror) {
+            let Some(member) = self.members.get(place.device) else { continue };
             let written = member.device.write_at(place.physical, cut(&data, &place));
             written.inspect_err(|_| member.health.record(HealthEvent::Write))?;
         }
@@ -251,17 +262,20 @@ impl Copies<'_> {
     }
 
     /// Counts, for each device, what was bad on it and what stood in for that.
-    fn count_healing(&self, request: ReadRequest, good_way: u8, bad_copies: &[BadCopy]) {
+    fn count_healing(&self, request: ReadRequest, good_reconstruction: u8, bad_copies: &[BadCopy]) {
         for bad in bad_copies {
-            if let Some(member) = self.volume.member(bad.failure.device) {
+            if let Some(member) = self.members.get(bad.failure.device) {
                 member.health.count_healed(bad.repaired);
             }
         }
-        let mut helpers: Vec<DeviceId> =
-            Plan::of(self.chunk, request, good_way).parts().iter().map(|part| part.device).collect();
+        let mut helpers: Vec<DeviceId> = Plan::of(self.chunk, request, good_reconstruction)
+            .parts()
+            .iter()
+            .map(|part| part.device)
+            .collect();
         helpers.sort_unstable();
         helpers.dedup();
-        for member in helpers.into_iter().filter_map(|device| self.volume.member(device)) {
+        for member in helpers.into_iter().filter_map(|device| self.members.get(device)) {
             member.health.count_stood_in();
         }
     }

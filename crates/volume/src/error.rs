@@ -1,11 +1,9 @@
 //! What can go wrong below the trees.
 
 use vlinder_device::{DeviceError, DeviceErrorKind, Operation};
-use vlinder_format::chunk::ChunkFault;
+use vlinder_format::chunk::{ChunkFault, Profile};
 use vlinder_format::superblock::{SuperblockFault, SuperblockMirror};
 use vlinder_format::{Damage, DeviceId, Generation, Logical, Physical, Uuid};
-
-use crate::profile::Profile;
 
 /// Why one copy of some bytes can't be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -62,6 +60,9 @@ pub enum VolumeError {
     /// A device failed where no other copy could help.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// One copy can't be used, where no other was to be tried.
+    #[error(transparent)]
+    Copy(Box<CopyFailure>),
     /// No copy of the bytes is good.
     #[error("no good copy of {length} bytes at {logical}: {}", list(.failures))]
     NoGoodCopy {
@@ -309,11 +310,11 @@ pub(crate) fn lacks_room_on_host(error: &DeviceError) -> bool {
 }
 
 /// A device that fails fails every write of a commit; the first few tell what there is to tell.
-const MOST_LISTED: usize = 4;
+const MAX_LISTED: usize = 4;
 
 fn list(failures: &[CopyFailure]) -> String {
-    let listed = failures.iter().take(MOST_LISTED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    match failures.len().saturating_sub(MOST_LISTED) {
+    let listed = failures.iter().take(MAX_LISTED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    match failures.len().saturating_sub(MAX_LISTED) {
         0 => listed,
         more => format!("{listed}; and {more} more of the kind"),
     }

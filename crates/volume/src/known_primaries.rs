@@ -43,7 +43,7 @@ impl KnownPrimaries {
             let last = read_primary(member, Vec::new())?;
             Some((member.id, KnownPrimary { last, ..KnownPrimary::default() }))
         };
-        Self { of_device: members.iter().filter_map(known).collect() }
+        Self { of_device: members.iter().filter_map(|member| known(member)).collect() }
     }
 
     /// A member was opened by this superblock of its primary. If another writer published after it was read,

@@ -6,9 +6,9 @@
 //! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
 //!
 //! Reading path: [`Volume`] (open, read, write, flush), [`Members`], [`ChunkMap`], [`profile`] (where the
-//! bytes of a chunk lie), `copies` (what is read where one is bad, and rewritten), [`superblock`] (which copy
-//! is believed), `publication` (a commit's superblocks), [`allocation`] (where a new chunk may lie, and how
-//! long it is).
+//! bytes of a chunk lie), `copies` (what is read where one is bad, and rewritten), `one_reconstruction` (each
+//! by itself, for a scrub), [`superblock`] (which copy is believed), `publication` (a commit's superblocks),
+//! [`allocation`] (where a new chunk may lie, and how long it is).
 
 #![cfg_attr(
     not(test),
@@ -29,21 +29,22 @@ mod chunk_map;
 mod chunk_source;
 mod copies;
 mod error;
-mod gate;
 mod geometry;
 mod health;
 mod histories;
-mod kept;
 mod known_primaries;
 mod mapped_chunk;
 mod member;
 mod members;
+mod memory_overlay;
+mod one_reconstruction;
 mod opening;
 mod planned_read;
 pub mod profile;
 mod publication;
 mod read;
 mod read_data;
+mod repair_gate;
 mod request;
 pub mod superblock;
 mod verified;
@@ -59,11 +60,13 @@ pub use histories::refuse_two_histories;
 pub use mapped_chunk::MappedChunk;
 pub use member::{Member, SeedIdentity};
 pub use members::Members;
-pub use profile::{Profile, StripeRange};
+pub use one_reconstruction::{Reconstructions, Replacement};
+pub use profile::{StripeRange, WritePlan, WriteRole};
 pub use read::{PendingReads, ReadsInFlight};
 pub use request::{ReadRequest, WriteRequest};
 pub use superblock::{FoundSuperblock, OpenRules, SuperblockChoice, scan};
 pub use verified::{BadCopy, Verified};
+pub use vlinder_format::chunk::Profile;
 pub use volume::{Access, Opened, Volume};
 pub use write::PendingWrites;
 

@@ -1,9 +1,7 @@
 //! A chunk at its place in the address space.
 
 use vlinder_format::Logical;
-use vlinder_format::chunk::Chunk;
-
-use crate::profile::Profile;
+use vlinder_format::chunk::{Chunk, Profile};
 
 /// A chunk at its place in the address space.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,42 +1,44 @@
 //! The member devices of a volume, by number.
 
+use vlinder_base::sync::Arc;
 use vlinder_format::device_statistics::DeviceStatistics;
 use vlinder_format::{DeviceId, Uuid};
 
 use crate::error::{CopyFault, VolumeError};
 use crate::health::HealthEvent;
 use crate::member::Member;
-use crate::verified::Trust;
+use crate::verified::StaleCopies;
 
-/// The member devices of a volume, by number.
-#[derive(Debug)]
-pub struct Members(Vec<Member>);
+/// The member devices of a volume at one moment, by number. A request takes them once and uses them to its
+/// end, whatever joins or leaves the volume meanwhile.
+#[derive(Clone, Debug)]
+pub struct Members(Arc<[Arc<Member>]>);
 
 impl Members {
     /// These members.
-    pub(crate) const fn new(members: Vec<Member>) -> Self {
-        Self(members)
+    pub(crate) fn new(members: Vec<Member>) -> Self {
+        Self(members.into_iter().map(Arc::new).collect())
     }
 
     /// All of them.
-    pub fn as_slice(&self) -> &[Member] {
+    pub fn as_slice(&self) -> &[Arc<Member>] {
         &self.0
     }
 
     /// All of them, one after the other.
-    pub fn iter(&self) -> core::slice::Iter<'_, Member> {
+    pub fn iter(&self) -> core::slice::Iter<'_, Arc<Member>> {
         self.0.iter()
     }
 
     /// The member of a number.
-    pub fn get(&self, device: DeviceId) -> Option<&Member> {
+    pub fn get(&self, device: DeviceId) -> Option<&Arc<Member>> {
         self.0.iter().find(|member| member.id == device)
     }
 
     /// A member, if its bytes are to be believed.
-    pub(crate) fn trusted(&self, device: DeviceId, trust: Trust) -> Result<&Member, CopyFault> {
+    pub(crate) fn trusted(&self, device: DeviceId, stale_copies: StaleCopies) -> Result<&Member, CopyFault> {
         let member = self.get(device).ok_or(CopyFault::MissingDevice { device })?;
-        if member.is_stale && trust == Trust::Current {
+        if member.is_stale && stale_copies == StaleCopies::Refuse {
             return Err(CopyFault::StaleDevice { device });
         }
         Ok(member)
@@ -68,7 +70,7 @@ impl Members {
     /// The first member's that failed.
     pub(crate) fn flush(&self) -> Result<(), VolumeError> {
         let mut result = Ok(());
-        for member in &self.0 {
+        for member in self {
             if let Err(error) = member.device.flush() {
                 member.health.record(HealthEvent::Flush);
                 result = result.and(Err(error.into()));
@@ -102,8 +104,8 @@ impl Members {
 }
 
 impl<'a> IntoIterator for &'a Members {
-    type Item = &'a Member;
-    type IntoIter = core::slice::Iter<'a, Member>;
+    type Item = &'a Arc<Member>;
+    type IntoIter = core::slice::Iter<'a, Arc<Member>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.iter()

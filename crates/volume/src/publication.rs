@@ -132,7 +132,7 @@ fn prepare<'a>(
         let superblock = Superblock { device_item, ..superblock.clone() };
         let primary = Superblock { location: SuperblockMirror::Primary.offset(), ..superblock.clone() };
         primary.check_for_write().map_err(VolumeError::RefusedSuperblock)?;
-        own.push((member, superblock));
+        own.push((&**member, superblock));
     }
     Ok((kind, own))
 }

@@ -9,11 +9,12 @@ use crate::chunk_source::MappedBy;
 use crate::copies::Copies;
 use crate::error::{CopyFault, VolumeError};
 use crate::mapped_chunk::MappedChunk;
+use crate::members::Members;
 use crate::planned_read::{Planned, put_answer};
 use crate::profile::{StripeRange, plan_read};
 use crate::read_data::judge_sectors;
 use crate::request::ReadRequest;
-use crate::verified::{Trust, Verified};
+use crate::verified::{StaleCopies, Verified};
 use crate::volume::Volume;
 
 /// Reads in flight. Dropping it abandons their results.
@@ -26,6 +27,7 @@ pub struct PendingReads<'a> {
 /// Reads in flight that somebody keeps for later. Dropping it abandons their results.
 #[must_use = "reads give nothing before they are waited for"]
 pub struct ReadsInFlight {
+    members: Members,
     reads: Vec<Result<Planned, VolumeError>>,
     batches: Vec<(Ticket, Vec<Slot>)>,
 }
@@ -70,11 +72,12 @@ impl Volume {
         requests: impl ExactSizeIterator<Item = (ReadRequest, MappedBy)>,
         buffers: &mut Vec<Vec<u8>>,
     ) -> PendingReads<'_> {
+        let members = self.members();
         let mut reads = Vec::with_capacity(requests.len());
         let mut batches = Batches::default();
         for (read, (request, by)) in requests.enumerate() {
             let planned = plan(self, request, by);
-            let kept = self.kept().and_then(|kept| kept.whole(request));
+            let kept = self.memory_overlay().and_then(|overlay| overlay.whole(request));
             let mut faults = Vec::new();
             if let Ok((_, parts)) = &planned
                 && kept.is_none()
@@ -82,7 +85,7 @@ impl Volume {
                 // An answer that is put together of several goes into a buffer of its own.
                 let mut buffer = if parts.len() == 1 { fitting(buffers, request.length) } else { None };
                 for part in parts {
-                    match self.members().trusted(part.device, Trust::Current) {
+                    match members.trusted(part.device, StaleCopies::Refuse) {
                         Ok(_) => batches.add_into(part, Slot { read, part: *part }, buffer.take()),
                         Err(fault) => faults.push((*part, fault)),
                     }
@@ -91,10 +94,8 @@ impl Volume {
             let bytes = kept.unwrap_or_default();
             reads.push(planned.map(|(chunk, _)| Planned { request, chunk, bytes, faults }));
         }
-        PendingReads {
-            volume: self,
-            in_flight: ReadsInFlight { reads, batches: batches.submit(self.members()) },
-        }
+        let batches = batches.submit(&members);
+        PendingReads { volume: self, in_flight: ReadsInFlight { members, reads, batches } }
     }
 
     /// Reads that this volume has in flight, to be waited for.
@@ -205,22 +206,20 @@ impl<'a> PendingReads<'a> {
 
     /// Waits, and puts the answers together.
     fn collect(self) -> (&'a Volume, Vec<Result<Planned, VolumeError>>) {
-        let Self { volume, in_flight: ReadsInFlight { mut reads, batches } } = self;
+        let Self { volume, in_flight: ReadsInFlight { members, mut reads, batches } } = self;
         for (ticket, slots) in batches {
             for (completion, slot) in ticket.wait().into_iter().zip(slots) {
                 let Some(Ok(planned)) = reads.get_mut(slot.read) else { continue };
                 let length = planned.request.length;
-                if let Err(fault) =
-                    put_answer(volume.members(), &slot.part, completion, length, &mut planned.bytes)
-                {
+                if let Err(fault) = put_answer(&members, &slot.part, completion, length, &mut planned.bytes) {
                     planned.faults.push((slot.part, fault));
                 }
             }
         }
         for planned in reads.iter_mut().flatten() {
             planned.bytes.resize(planned.request.length, 0);
-            if let Some(kept) = volume.kept() {
-                kept.put_over(planned.request.logical, &mut planned.bytes);
+            if let Some(overlay) = volume.memory_overlay() {
+                overlay.put_over(planned.request.logical, &mut planned.bytes);
             }
         }
         (volume, reads)

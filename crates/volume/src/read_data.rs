@@ -10,7 +10,7 @@ use crate::error::{CopyFailure, CopyFault, VolumeError};
 use crate::planned_read::{PartFault, Planned};
 use crate::profile::plan_read;
 use crate::request::ReadRequest;
-use crate::verified::{Trust, Verified};
+use crate::verified::{StaleCopies, Verified};
 use crate::volume::Volume;
 
 /// A sector whose first copy was not good.
@@ -48,15 +48,15 @@ pub(crate) fn judge_sectors(
     if judged.bad.is_empty() {
         return Ok(Verified { value: judged.bytes, bad_copies: Vec::new() });
     }
-    let further = copies.further_ways();
-    for way in &further {
-        judged.try_runs(*way, is_good);
+    let further = judged.copies.further_reconstructions();
+    for reconstruction in &further {
+        judged.try_runs(*reconstruction, is_good);
     }
     // One unreadable sector spoils a whole request: what is still missing is asked for sector by sector.
     if length > sector_size {
-        judged.try_sectors((0, Trust::Current), is_good);
-        for way in further {
-            judged.try_sectors(way, is_good);
+        judged.try_sectors((0, StaleCopies::Refuse), is_good);
+        for reconstruction in further {
+            judged.try_sectors(reconstruction, is_good);
         }
     }
     judged.finish(is_good)
@@ -87,7 +87,7 @@ impl Judged<'_> {
 
     /// Reads the runs of sectors that are still missing in one way, all at once. A run ends where another
     /// stripe begins: what the one is made of may be there, and of the other not.
-    fn try_runs(&mut self, way: (u8, Trust), is_good: &mut dyn FnMut(usize, &[u8]) -> bool) {
+    fn try_runs(&mut self, reconstruction: (u8, StaleCopies), is_good: &mut dyn FnMut(usize, &[u8]) -> bool) {
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for sector in self.missing() {
             match runs.last_mut() {
@@ -96,12 +96,16 @@ impl Judged<'_> {
             }
         }
         let runs = runs.into_iter().flat_map(|(first, end)| self.in_stripes(first, end)).collect();
-        self.try_ranges(way, runs, is_good);
+        self.try_ranges(reconstruction, runs, is_good);
     }
 
-    fn try_sectors(&mut self, way: (u8, Trust), is_good: &mut dyn FnMut(usize, &[u8]) -> bool) {
+    fn try_sectors(
+        &mut self,
+        reconstruction: (u8, StaleCopies),
+        is_good: &mut dyn FnMut(usize, &[u8]) -> bool,
+    ) {
         let sectors = self.missing().into_iter().map(|sector| (sector, sector.saturating_add(1)));
-        self.try_ranges(way, sectors.collect(), is_good);
+        self.try_ranges(reconstruction, sectors.collect(), is_good);
     }
 
     /// A run of sectors, cut where the stripes of the chunk end.
@@ -122,12 +126,13 @@ impl Judged<'_> {
 
     fn try_ranges(
         &mut self,
-        (way, trust): (u8, Trust),
+        (reconstruction, stale_copies): (u8, StaleCopies),
         runs: Vec<(usize, usize)>,
         is_good: &mut dyn FnMut(usize, &[u8]) -> bool,
     ) {
         let attempt = |(first, end)| {
-            self.sectors(first, end).map(|request| (first..end, Attempt { request, way, trust }))
+            self.sectors(first, end)
+                .map(|request| (first..end, Attempt { request, reconstruction, stale_copies }))
         };
         let (runs, attempts): (Vec<_>, Vec<_>) = runs.into_iter().filter_map(attempt).unzip();
         let found = self.copies.read_all(&attempts);
@@ -136,15 +141,15 @@ impl Judged<'_> {
                 Ok(found) => {
                     for (sector, content) in run.zip(found.chunks(self.sector_size)) {
                         if is_good(sector, content) {
-                            self.accept(sector, way, content);
+                            self.accept(sector, reconstruction, content);
                         } else {
-                            self.reject(sector, way, self.checksum_fault(sector));
+                            self.reject(sector, reconstruction, self.checksum_fault(sector));
                         }
                     }
                 }
                 Err(fault) => {
                     for sector in run {
-                        self.reject(sector, way, fault.clone());
+                        self.reject(sector, reconstruction, fault.clone());
                     }
                 }
             }

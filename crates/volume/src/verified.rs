@@ -21,11 +21,11 @@ pub struct Verified<T> {
     pub bad_copies: Vec<BadCopy>,
 }
 
-/// Which members are believed.
+/// Whether copies on members that were away are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trust {
-    /// Those that were written to with the others.
-    Current,
-    /// Stale ones too: where a checksum vouches for the bytes, or nothing else is left.
-    Any,
+pub(crate) enum StaleCopies {
+    /// Only those on members that were written to with the others.
+    Refuse,
+    /// Those too: where a checksum vouches for the bytes, or nothing else is left.
+    Accept,
 }

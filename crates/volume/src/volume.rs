@@ -1,9 +1,9 @@
 //! A volume: its members, its chunks, and what is the same for all of them.
 
-use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_base::sync::{Arc, RwLock};
 use vlinder_device::Device;
-use vlinder_format::chunk::Chunk;
+use vlinder_format::chunk::{Chunk, Profile};
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
 use vlinder_format::{DeviceId, Logical};
 
@@ -11,17 +11,17 @@ use crate::chunk_lookup::ChunkLookup;
 use crate::chunk_map::ChunkMap;
 use crate::chunk_source::{ChunkSource, MappedBy};
 use crate::error::VolumeError;
-use crate::gate::Gate;
 use crate::geometry::Geometry;
 use crate::histories::{SuperblockEvidence, contradiction};
-use crate::kept::KeptWrites;
 use crate::known_primaries::KnownPrimaries;
 use crate::mapped_chunk::MappedChunk;
 use crate::member::Member;
 use crate::members::Members;
+use crate::memory_overlay::MemoryOverlay;
 use crate::opening::Assembly;
-use crate::profile::{Profile, is_readable};
+use crate::profile::is_readable;
 use crate::publication::Publication;
+use crate::repair_gate::RepairGate;
 use crate::superblock::{self, FoundSuperblock, OpenRules, SuperblockChoice};
 
 /// What may be done with a volume.
@@ -53,12 +53,13 @@ pub struct Opened {
 /// Member devices as one address space.
 #[derive(Debug)]
 pub struct Volume {
-    members: Members,
+    /// Requests that began keep the members that they took.
+    members: RwLock<Members>,
     chunks: ChunkLookup,
     geometry: Geometry,
-    gate: Arc<Gate>,
+    repair_gate: Arc<RepairGate>,
     /// What was written, with [`Access::InMemory`].
-    kept: Option<KeptWrites>,
+    memory_overlay: Option<MemoryOverlay>,
     publication: Publication,
     read_only: AtomicBool,
     /// Whether members may be missing: chunks may then lie on devices that nobody gave.
@@ -164,16 +165,16 @@ impl Volume {
     }
 
     fn of_members(members: Members, geometry: Geometry, access: Access) -> Self {
-        let kept = match access {
-            Access::InMemory { most_bytes } => Some(KeptWrites::new(geometry.sector_size, most_bytes)),
+        let memory_overlay = match access {
+            Access::InMemory { most_bytes } => Some(MemoryOverlay::new(geometry.sector_size, most_bytes)),
             Access::ReadOnly | Access::ReadWrite => None,
         };
         Self {
-            kept,
-            members,
+            memory_overlay,
+            members: RwLock::new(members),
             chunks: ChunkLookup::default(),
             geometry,
-            gate: Arc::default(),
+            repair_gate: Arc::default(),
             publication: Publication::default(),
             read_only: AtomicBool::new(access == Access::ReadOnly),
             is_degraded: false,
@@ -192,18 +193,20 @@ impl Volume {
             // No chunk is known that names a device which is not there.
             return Vec::new();
         }
-        let is_there = |device: DeviceId| self.member(device).is_some();
+        let members = self.members();
+        let is_there = |device: DeviceId| members.get(device).is_some();
         self.chunks().snapshot().into_iter().filter(|chunk| !is_readable(chunk, is_there)).collect()
     }
 
     /// The known chunks of which some bytes are had only from members that were away ([`Member::is_stale`]):
     /// what has no checksums there may be old.
     pub fn stale_chunks(&self) -> Vec<Arc<MappedChunk>> {
-        if !self.members.has_stale() {
+        let members = self.members();
+        if !members.has_stale() {
             return Vec::new();
         }
-        let is_there = |device: DeviceId| self.member(device).is_some();
-        let is_current = |device: DeviceId| self.member(device).is_some_and(|member| !member.is_stale);
+        let is_there = |device: DeviceId| members.get(device).is_some();
+        let is_current = |device: DeviceId| members.get(device).is_some_and(|member| !member.is_stale);
         let is_stale =
             |chunk: &Arc<MappedChunk>| is_readable(chunk, is_there) && !is_readable(chunk, is_current);
         self.chunks().snapshot().into_iter().filter(is_stale).collect()
@@ -214,24 +217,24 @@ impl Volume {
         &self.geometry
     }
 
-    /// The member devices by number.
-    pub const fn members(&self) -> &Members {
-        &self.members
+    /// The member devices as they are now, by number.
+    pub fn members(&self) -> Members {
+        self.members.read().clone()
     }
 
-    /// The member of a number.
-    pub fn member(&self, device: DeviceId) -> Option<&Member> {
-        self.members.get(device)
+    /// The member of a number, as it is now.
+    pub fn member(&self, device: DeviceId) -> Option<Arc<Member>> {
+        self.members.read().get(device).cloned()
     }
 
     /// What was written and stays in memory, with [`Access::InMemory`].
-    pub(crate) const fn kept(&self) -> Option<&KeptWrites> {
-        self.kept.as_ref()
+    pub(crate) const fn memory_overlay(&self) -> Option<&MemoryOverlay> {
+        self.memory_overlay.as_ref()
     }
 
     /// What keeps repairs and writes apart.
-    pub(crate) const fn gate(&self) -> &Arc<Gate> {
-        &self.gate
+    pub(crate) const fn repair_gate(&self) -> &Arc<RepairGate> {
+        &self.repair_gate
     }
 
     /// What is published on the members.
@@ -293,9 +296,10 @@ impl Volume {
             VolumeError::Chunk { logical, source: vlinder_format::chunk::ChunkFault::Flags { found: flags } };
         let profile = Profile::of(flags).ok_or(broken.clone())?;
         let length = chunk.stripe_bytes().ok_or(broken)?;
+        let members = self.members();
         for stripe in &chunk.stripes {
             let end = stripe.physical.checked_add(length);
-            let member = self.member(stripe.device);
+            let member = members.get(stripe.device);
             if member.is_none() && self.is_degraded {
                 continue;
             }
@@ -324,7 +328,7 @@ impl Volume {
 
     /// Whether writes stay in memory ([`Access::InMemory`]).
     pub const fn keeps_writes_in_memory(&self) -> bool {
-        self.kept.is_some()
+        self.memory_overlay.is_some()
     }
 
     /// Refuses all writes and repairs from now on: after an error that leaves the disk's state unsure.

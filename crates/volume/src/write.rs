@@ -1,5 +1,7 @@
 //! Writing every copy, flushing, superblocks, discards.
 
+use std::collections::BTreeMap;
+
 use vlinder_base::sync::Arc;
 use vlinder_device::{Data, DeviceErrorKind, Request, Ticket};
 use vlinder_format::device::DeviceItem;
@@ -7,9 +9,9 @@ use vlinder_format::superblock::Superblock;
 use vlinder_format::{Level, Logical};
 
 use crate::error::{CopyFailure, CopyFault, VolumeError, lacks_room_on_host};
-use crate::gate::WritePass;
 use crate::health::{Health, HealthEvent};
-use crate::profile::{StripeRange, plan_write};
+use crate::profile::{StripeRange, WritePlan, plan_write};
+use crate::repair_gate::WritePass;
 use crate::request::WriteRequest;
 use crate::volume::Volume;
 
@@ -17,14 +19,51 @@ use crate::volume::Volume;
 #[must_use = "writes are not done, and their errors are not seen, before they are waited for"]
 pub struct PendingWrites {
     batches: Vec<DeviceBatch>,
+    /// What failed before any device was asked.
+    failures: Failures,
+    /// How many writes of each range may fail.
+    tolerated: Vec<u8>,
     _pass: WritePass,
 }
 
-/// Those of one device.
+/// Those of one device, each with the number of its range.
 struct DeviceBatch {
     ticket: Ticket,
-    places: Vec<StripeRange>,
+    places: Vec<(usize, StripeRange)>,
     health: Arc<Health>,
+}
+
+/// One write of a range.
+struct Part {
+    /// Number of the range.
+    range: usize,
+    place: StripeRange,
+    data: Data,
+}
+
+/// Failed writes, each with the number of its range.
+#[derive(Default)]
+struct Failures(Vec<(usize, CopyFailure)>);
+
+impl Failures {
+    fn add(&mut self, range: usize, place: &StripeRange, fault: CopyFault) {
+        let StripeRange { mirror, device, physical, .. } = *place;
+        self.0.push((range, CopyFailure { mirror, device, physical, fault }));
+    }
+
+    /// Those of the ranges of which more failed than they tolerate.
+    fn beyond(self, tolerated: &[u8]) -> Vec<CopyFailure> {
+        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+        for (range, _) in &self.0 {
+            let count = counts.entry(*range).or_default();
+            *count = count.saturating_add(1);
+        }
+        let is_lost = |range: &usize| {
+            let tolerated = tolerated.get(*range).copied().map_or(0, usize::from);
+            counts.get(range).is_some_and(|count| *count > tolerated)
+        };
+        self.0.into_iter().filter(|(range, _)| is_lost(range)).map(|(_, failure)| failure).collect()
+    }
 }
 
 impl Volume {
@@ -38,38 +77,21 @@ impl Volume {
         if self.is_read_only() {
             return Err(VolumeError::ReadOnly);
         }
-        if let Some(kept) = self.kept() {
+        if let Some(overlay) = self.memory_overlay() {
             for WriteRequest { logical, data } in &requests {
                 let length = u64::try_from(data.as_slice().len()).unwrap_or(u64::MAX);
                 self.chunks().covering(*logical, length)?;
             }
-            kept.keep(&requests)?;
-            return Ok(PendingWrites { batches: Vec::new(), _pass: self.gate().enter_write() });
+            overlay.keep(&requests)?;
+            return Ok(PendingWrites::submit(self, Vec::new()));
         }
-        let mut parts: Vec<(StripeRange, Data)> = Vec::with_capacity(requests.len());
+        let mut plans = Vec::with_capacity(requests.len());
         for WriteRequest { logical, data } in requests {
             let length = u64::try_from(data.as_slice().len()).unwrap_or(u64::MAX);
             let chunk = self.chunks().covering(logical, length)?;
-            let places = plan_write(&chunk, logical, length)?;
-            let data = if places.len() > 1 { shared(data) } else { data };
-            for place in places {
-                parts.push((place, cut(&data, &place)));
-            }
+            plans.push((plan_write(&chunk, logical, length)?, data));
         }
-        parts.sort_by_key(|(place, _)| (place.device, place.physical));
-        let pass = self.gate().enter_write();
-        let mut batches = Vec::new();
-        for group in parts.chunk_by(|left, right| left.0.device == right.0.device) {
-            let Some(member) = group.first().and_then(|(place, _)| self.member(place.device)) else {
-                continue;
-            };
-            let requests =
-                group.iter().map(|(place, data)| Request::write(place.physical, data.clone())).collect();
-            let places = group.iter().map(|(place, _)| *place).collect();
-            let (ticket, health) = (member.device.submit(requests), Arc::clone(&member.health));
-            batches.push(DeviceBatch { ticket, places, health });
-        }
-        Ok(PendingWrites { batches, _pass: pass })
+        Ok(PendingWrites::submit(self, plans))
     }
 
     /// [`Volume::submit_writes`], and waits.
@@ -100,7 +122,7 @@ impl Volume {
         if self.keeps_writes_in_memory() {
             return Ok(());
         }
-        self.publication().check_sole_writer(self.members())
+        self.publication().check_sole_writer(&self.members())
     }
 
     /// Publishes a commit: writes the copies of every member, then the primary of every member durably.
@@ -122,7 +144,7 @@ impl Volume {
         if self.keeps_writes_in_memory() {
             return Ok(());
         }
-        self.publication().publish(self.members(), superblock, device_items)
+        self.publication().publish(&self.members(), superblock, device_items)
     }
 
     /// Publishes an fsync log: writes the primary of every member alone, durably. It is the committed
@@ -138,7 +160,7 @@ impl Volume {
         if self.keeps_writes_in_memory() {
             return Ok(());
         }
-        self.publication().publish_log(self.members(), root, level)
+        self.publication().publish_log(&self.members(), root, level)
     }
 
     /// Tells the devices that a range is no longer needed, in all copies. True if every device took the hint.
@@ -153,10 +175,10 @@ impl Volume {
             return Ok(false);
         }
         let chunk = self.chunks().covering(logical, length)?;
-        let _pass = self.gate().enter_write();
-        let mut taken = true;
-        for place in plan_write(&chunk, logical, length)? {
-            let Some(member) = self.member(place.device) else { continue };
+        let _pass = self.repair_gate().enter_write();
+        let (mut taken, members) = (true, self.members());
+        for place in plan_write(&chunk, logical, length)?.places() {
+            let Some(member) = members.get(place.device) else { continue };
             match member.device.discard(place.physical, place.length) {
                 Ok(()) => {}
                 Err(error) if error.kind == DeviceErrorKind::Unsupported => taken = false,
@@ -168,26 +190,51 @@ impl Volume {
 }
 
 impl PendingWrites {
-    /// Waits for all of them.
+    /// Starts all writes of these plans, on each device in the order of its addresses.
+    pub(crate) fn submit(volume: &Volume, plans: Vec<(WritePlan, Data)>) -> Self {
+        let tolerated = plans.iter().map(|(plan, _)| plan.tolerated_failures).collect();
+        let mut parts: Vec<Part> = Vec::with_capacity(plans.len());
+        for (range, (plan, data)) in plans.into_iter().enumerate() {
+            let data = if plan.writes.len() > 1 { shared(data) } else { data };
+            parts.extend(plan.places().map(|place| Part { range, place, data: cut(&data, &place) }));
+        }
+        parts.sort_by_key(|part| (part.place.device, part.place.physical));
+        let members = volume.members();
+        let pass = volume.repair_gate().enter_write();
+        let (mut batches, mut failures) = (Vec::new(), Failures::default());
+        for group in parts.chunk_by(|left, right| left.place.device == right.place.device) {
+            let Some(device) = group.first().map(|part| part.place.device) else { continue };
+            let Some(member) = members.get(device) else {
+                let fault = CopyFault::MissingDevice { device };
+                group.iter().for_each(|part| failures.add(part.range, &part.place, fault.clone()));
+                continue;
+            };
+            let requests =
+                group.iter().map(|part| Request::write(part.place.physical, part.data.clone())).collect();
+            let places = group.iter().map(|part| (part.range, part.place)).collect();
+            let (ticket, health) = (member.device.submit(requests), Arc::clone(&member.health));
+            batches.push(DeviceBatch { ticket, places, health });
+        }
+        Self { batches, failures, tolerated, _pass: pass }
+    }
+
+    /// Waits for all of them. Each that failed is counted in the health of its device.
     ///
     /// # Errors
-    /// [`VolumeError::WriteFailed`] with every copy that failed: what lies there is unsure.
+    /// [`VolumeError::WriteFailed`] with every failed write of the ranges of which more failed than they
+    /// tolerate: what lies there is unsure.
     pub fn wait(self) -> Result<(), VolumeError> {
-        let mut failures = Vec::new();
+        let mut failures = self.failures;
         for DeviceBatch { ticket, places, health } in self.batches {
-            for (completion, place) in ticket.wait().into_iter().zip(places) {
+            for (completion, (range, place)) in ticket.wait().into_iter().zip(places) {
                 let Err(error) = completion.result else { continue };
                 if !lacks_room_on_host(&error) {
                     health.record(HealthEvent::Write);
                 }
-                failures.push(CopyFailure {
-                    mirror: place.mirror,
-                    device: place.device,
-                    physical: place.physical,
-                    fault: CopyFault::Device(error),
-                });
+                failures.add(range, &place, CopyFault::Device(error));
             }
         }
+        let failures = failures.beyond(&self.tolerated);
         if failures.is_empty() { Ok(()) } else { Err(VolumeError::WriteFailed { failures }) }
     }
 }

@@ -23,7 +23,7 @@ pub use exceptions::{EXCEPTIONS, Exception};
 pub use images::{BenchRecipe, RECIPES};
 
 /// Seconds after which `btrfs check` of a small image is taken to run for ever.
-const MOST_SECONDS: u64 = 20;
+const MAX_SECONDS: u64 = 20;
 
 /// What the two judges said of one change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Bench {
         for (place, bytes) in &change.writes {
             self.file.write_all_at(bytes, place.0).map_err(|error| error.to_string())?;
         }
-        let verdict = btrfs_check_within(&self.path, MOST_SECONDS);
+        let verdict = btrfs_check_within(&self.path, MAX_SECONDS);
         for (place, bytes) in &change.writes {
             let before = self.device.read_at(*place, bytes.len()).map_err(|error| error.to_string())?;
             self.file.write_all_at(&before, place.0).map_err(|error| error.to_string())?;

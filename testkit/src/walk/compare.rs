@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// How many differences are written out; the rest is only counted.
-const MOST_SHOWN: usize = 20;
+const MAX_SHOWN: usize = 20;
 
 /// Two walks that are not equal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Difference {
-    /// One line or more for each entry that differs, at most [`MOST_SHOWN`] entries.
+    /// One line or more for each entry that differs, at most [`MAX_SHOWN`] entries.
     pub shown: Vec<String>,
     /// How many entries differ.
     pub count: usize,
@@ -53,7 +53,7 @@ pub fn compare(expected: &str, actual: &str) -> Result<(), Difference> {
         found.push("the same entries in another order".to_owned());
     }
     let count = found.len();
-    found.truncate(MOST_SHOWN);
+    found.truncate(MAX_SHOWN);
     Err(Difference { shown: found, count })
 }
 

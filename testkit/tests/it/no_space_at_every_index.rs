@@ -22,7 +22,7 @@ use vlinder_testkit::{Scratch, require};
 const SECTOR: u64 = 4096;
 const IMAGE_BYTES: u64 = 24 << 20;
 /// A workload that does not find room with this many sectors never will.
-const MOST_SECTORS: u64 = 3000;
+const MAX_SECTORS: u64 = 3000;
 /// Free sectors that trees which were cut and grown again may take more than before.
 const SLACK_SECTORS: u64 = 24;
 /// One image in so many goes before `btrfs check` too.
@@ -345,7 +345,7 @@ fn sweep(rest: usize) {
         while !run(&full, (name, *workload), sectors) {
             refusals += 1;
             sectors += step;
-            assert!(sectors < MOST_SECTORS, "{name}: no room with {sectors} sectors");
+            assert!(sectors < MAX_SECTORS, "{name}: no room with {sectors} sectors");
         }
         println!("{name}: room from {sectors} sectors on, refused with {refusals} smaller numbers");
         assert!(refusals > 0, "{name}: a full image had room for all of it");

@@ -39,7 +39,7 @@ pub(super) fn shrink(device: &Arc<dyn Device>) -> Result<u64, MkfsError> {
     leaf.store_checksum(sum.as_field());
     let length = u64::from(superblock.node_size);
     let chunk = engine.volume().chunks().covering(leaf.logical(), length)?;
-    for place in plan_write(&chunk, leaf.logical(), length)? {
+    for place in plan_write(&chunk, leaf.logical(), length)?.places() {
         device.write_at(place.physical, leaf.bytes())?;
     }
     device.flush()?;

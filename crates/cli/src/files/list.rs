@@ -70,7 +70,7 @@ struct Row {
 }
 
 /// Rows that are shown at a time, in columns of one width: more would take much memory.
-const MOST_ROWS: usize = 1 << 15;
+const MAX_ROWS: usize = 1 << 15;
 
 /// A directory that was listed, and those in it that are to be.
 struct Level {
@@ -209,7 +209,7 @@ impl Listing<'_> {
                 Ok(row) => rows.push(row),
                 Err(failure) => self.tally.add(Err(failure), self.session),
             }
-            if rows.len() >= MOST_ROWS {
+            if rows.len() >= MAX_ROWS {
                 self.show(&rows, Some(title))?;
                 rows.clear();
                 if self.session.is_output_closed() {

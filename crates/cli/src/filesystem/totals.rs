@@ -7,7 +7,7 @@ use vlinder_transaction::{ChunkShare, KindReport};
 use crate::fullness::Fullness;
 
 /// Where less than this is unallocated, btrfs-progs takes none of it for free.
-const LEAST_UNALLOCATED_BYTES: u64 = 16 << 20;
+const MIN_UNALLOCATED_BYTES: u64 = 16 << 20;
 
 /// Sums over all kinds, in bytes of devices unless something else is said.
 pub(super) struct Totals {
@@ -61,7 +61,7 @@ impl Totals {
         if has_mixed {
             free = free.saturating_sub(fullness.report.linux_reserve_bytes);
         }
-        let room = if unallocated < LEAST_UNALLOCATED_BYTES { 0 } else { unallocated };
+        let room = if unallocated < MIN_UNALLOCATED_BYTES { 0 } else { unallocated };
         Self {
             device_bytes,
             allocated,

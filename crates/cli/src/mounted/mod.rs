@@ -64,7 +64,7 @@ pub fn recognise(path: &Path, follow: Follow) -> Result<HostPath, Failure> {
 }
 
 /// The most extents of a file that another user's server is believed: some 100 MiB here.
-const MOST_STRANGERS_RUNS: usize = 1 << 20;
+const MAX_STRANGERS_RUNS: usize = 1 << 20;
 
 /// The failure of a verb that needs an image or a mounted vlinder.
 pub fn no_mount(path: &Path) -> Failure {
@@ -373,7 +373,7 @@ impl Mounted {
                 return Err(self.unexpected());
             };
             runs.extend(found.iter().map(records::run));
-            if runs.len() > MOST_STRANGERS_RUNS && !self.is_trusted() {
+            if runs.len() > MAX_STRANGERS_RUNS && !self.is_trusted() {
                 let text =
                     "another user's mount tells of more extents than this command takes from a stranger";
                 return Err(Failure::new(Kind::Device, text)

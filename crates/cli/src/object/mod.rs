@@ -190,7 +190,8 @@ impl Object {
                 let volume = image.filesystem.engine().volume();
                 let shown = |report: &DeviceReport| {
                     let member = volume.member(report.number);
-                    let path = member.map(|member| member.device.describe().name).unwrap_or_default();
+                    let path =
+                        member.as_ref().map(|member| member.device.describe().name).unwrap_or_default();
                     ShownDevice::new(*report, path.as_bytes(), member.map(|member| member.device.length()))
                 };
                 Ok(Fullness {

@@ -17,9 +17,9 @@ use crate::failure::{Failure, Kind};
 use crate::target::Follow;
 
 /// Symbolic links on one path, as on Linux.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 /// Names on one path, those in symbolic links among them.
-const MOST_NAMES: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 
 /// The location that a path names; where it is followed, that of what a symbolic link there leads to.
 pub fn on_host(path: &Path, follow: Follow) -> Result<Location, Failure> {
@@ -70,7 +70,7 @@ pub fn in_image(image: &Arc<OpenImage>, path: &[u8], follow: Follow) -> Result<L
     let (mut links, mut steps) = (0, 0);
     while let Some(name) = names.pop_front() {
         steps += 1;
-        if steps > MOST_NAMES {
+        if steps > MAX_NAMES {
             return Err(Failure::new(Kind::Invalid, "too many names").at(current.place(&name)));
         }
         if name == b"." {
@@ -95,7 +95,7 @@ pub fn in_image(image: &Arc<OpenImage>, path: &[u8], follow: Follow) -> Result<L
         match found.file_type() {
             FileType::SymbolicLink => {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return Err(
                         Failure::new(Kind::Invalid, "too many symbolic links").at(current.place(&name))
                     );

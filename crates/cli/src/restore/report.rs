@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::text::{counted, escaped};
 
 /// Losses that are listed one by one; more are only counted.
-const MOST_LISTED: usize = 10_000;
+const MAX_LISTED: usize = 10_000;
 
 /// How much was restored.
 #[derive(Default)]
@@ -61,7 +61,7 @@ impl<'a> Report<'a> {
 
     /// Something could not be read, or not be written: a file, or a range of one.
     pub fn lose(&mut self, path: &[u8], range: Option<(u64, u64)>, reason: &str) {
-        if self.lost.len() >= MOST_LISTED {
+        if self.lost.len() >= MAX_LISTED {
             self.lost_not_listed = self.lost_not_listed.saturating_add(1);
             return;
         }

@@ -29,7 +29,7 @@ use crate::text::escaped;
 /// What is added to the name of a file that could be read in part only.
 const PARTIAL: &[u8] = b".partial";
 /// Files with several names that are remembered, to be linked again: further ones become copies.
-const MOST_LINKED: usize = 1 << 17;
+const MAX_LINKED: usize = 1 << 17;
 
 /// A directory whose names are to follow, where they go, and whether it was made for them.
 type Below = (InodeId, Option<Directory>, bool);
@@ -372,7 +372,7 @@ impl<'a> Restorer<'a> {
         if is_whole {
             Sink::finish(Box::new(sink))?;
             self.report.counts.files += 1;
-            if has_links && self.copies.links.len() < MOST_LINKED {
+            if has_links && self.copies.links.len() < MAX_LINKED {
                 self.copies.links.insert(inode.id(), to);
             }
             return Ok(());

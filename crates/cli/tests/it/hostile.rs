@@ -17,10 +17,10 @@ use vlinder_testkit::require::{Requirement, corpus};
 use vlinder_testkit::subject::write_image;
 use vlinder_testkit::{Scratch, require};
 
-const MOST_KIB: u64 = 256 << 10;
+const MAX_KIB: u64 = 256 << 10;
 const TIMES: f64 = 10.0;
 /// Less can't be told from the noise of starting a process.
-const LEAST_SECONDS: f64 = 0.1;
+const MIN_SECONDS: f64 = 0.1;
 /// Beyond doubt an endless loop, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 const BOUNDS: &str = "cache=96M,dirty=32M";
@@ -176,8 +176,8 @@ impl Bench {
                     continue;
                 }
             };
-            let bound = TIMES * sound.get(action).map_or(f64::MAX, |sound| sound.seconds).max(LEAST_SECONDS);
-            if cost.kib > MOST_KIB || cost.seconds > bound {
+            let bound = TIMES * sound.get(action).map_or(f64::MAX, |sound| sound.seconds).max(MIN_SECONDS);
+            if cost.kib > MAX_KIB || cost.seconds > bound {
                 broken.push(format!(
                     "{action}, {name}: {:.2} s (bound {bound:.2}), {} MiB",
                     cost.seconds,

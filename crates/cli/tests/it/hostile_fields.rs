@@ -83,7 +83,7 @@ const ROWS: &[Row] = &[
 const ELSEWHERE: [&str; 5] = ["mkfs", "mount", "umount", "stats", "generate"];
 
 /// KiB of private memory that a verb may have.
-const MOST_KIB: u32 = 256 << 10;
+const MAX_KIB: u32 = 256 << 10;
 /// How long a verb may run.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the slice goes on.
@@ -91,7 +91,7 @@ const SLICE: Duration = Duration::from_secs(40);
 /// Verbs that run on each image of the slice.
 const SLICE_ROWS: u64 = 3;
 /// What is read of a verb's output. A file of 2^62 zeros is right in its place; nobody has to read all of it.
-const MOST_OUTPUT: u64 = 16 << 20;
+const MAX_OUTPUT: u64 = 16 << 20;
 
 /// The modification time of an image that no verb has written to.
 const UNTOUCHED: SystemTime = SystemTime::UNIX_EPOCH;
@@ -144,7 +144,7 @@ impl Bench {
 
     /// Runs a program within the bounds; why it broke one.
     fn run_program(&self, program: &Command) -> Result<(), String> {
-        let script = format!("ulimit -c 0; ulimit -d {MOST_KIB}; exec \"$@\"");
+        let script = format!("ulimit -c 0; ulimit -d {MAX_KIB}; exec \"$@\"");
         // By its path: a search would try to execute it in each directory of PATH, some 330,000 times in the
         // whole table.
         let mut child = Command::new("/bin/sh")
@@ -159,7 +159,7 @@ impl Bench {
             .unwrap();
         let output = child.stdout.take().unwrap();
         let reader = thread::try_spawn("reader", move || {
-            let _ = std::io::copy(&mut output.take(MOST_OUTPUT), &mut std::io::sink());
+            let _ = std::io::copy(&mut output.take(MAX_OUTPUT), &mut std::io::sink());
         });
         let ended = self.wait(&mut child);
         let _ = reader.map(|reader| reader.join());

@@ -5,7 +5,7 @@ use std::io;
 use vlinder_fs::{InodeId, Refusal};
 
 /// How often what finds no room is tried while files are being deleted.
-const MOST_ATTEMPTS: usize = 64;
+const MAX_ATTEMPTS: usize = 64;
 
 /// What the kernel has cached of a mount, and how it hears of changes that did not pass through it.
 pub trait KernelNotifier: Send + Sync {
@@ -50,7 +50,7 @@ pub(super) fn with_room<T>(
     notifier: &dyn KernelNotifier,
     mut attempt: impl FnMut() -> vlinder_fs::Result<T>,
 ) -> vlinder_fs::Result<T> {
-    for _ in 0..MOST_ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let before = notifier.deletions();
         match attempt() {
             Err(error)

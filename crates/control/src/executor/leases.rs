@@ -22,7 +22,7 @@ pub(super) fn grant(
     let lease = engine.lease().map_err(vlinder_fs::FsError::from)?;
     let members = engine.volume().members();
     let mut devices = Vec::with_capacity(members.as_slice().len());
-    for (superblock, member) in lease.superblocks().iter().zip(members) {
+    for (superblock, member) in lease.superblocks().iter().zip(&members) {
         let superblock = pack(superblock).map_err(|fault| ErrorBody::new(Errno::IO, fault.to_string()))?;
         devices.push(LeasedDevice { path: mount.path_of(member.id), superblock: Name(superblock) });
     }

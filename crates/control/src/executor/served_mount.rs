@@ -123,11 +123,11 @@ impl ServedMount {
     /// The file or block device of a member; empty where it is missing. Members are by number, paths as they
     /// were given.
     pub(super) fn path_of(&self, number: DeviceId) -> Name {
-        let members = self.filesystem.engine().volume().members().as_slice();
+        let members = self.filesystem.engine().volume().members();
         let Some(position) = members.iter().position(|member| member.id == number) else {
             return Name::default();
         };
-        let told = members.get(position).map(|member| member.device.describe().name);
+        let told = members.as_slice().get(position).map(|member| member.device.describe().name);
         let is_it = |path: &&std::path::PathBuf| {
             told.as_deref().is_some_and(|name| path.ends_with(name.trim_start_matches("./")))
         };

@@ -10,7 +10,7 @@ use crate::written_extent::WrittenExtent;
 use crate::{Result, SpaceFailure};
 
 /// A part is not split below this, nor elsewhere than at its multiples: what compression looks at together.
-const LEAST_PART_BYTES: u64 = 128 << 10;
+const MIN_PART_BYTES: u64 = 128 << 10;
 
 /// Flushes a batch, in smaller ones where there is no room for all of it at once: what a transaction may take
 /// is reckoned for the worst case, which halves with the batch. The smallest is tried again after a commit,
@@ -50,7 +50,7 @@ fn flush_sectors(store: &FileStore, jobs: &mut [FileFlush], batch: &[DirtyRange]
 /// Splits a batch; none where it is a single part of the least length.
 fn halves(batch: &[DirtyRange]) -> Option<(Vec<DirtyRange>, Vec<DirtyRange>)> {
     if let [part] = batch {
-        return halves_at(*part, LEAST_PART_BYTES).map(|(first, second)| (vec![first], vec![second]));
+        return halves_at(*part, MIN_PART_BYTES).map(|(first, second)| (vec![first], vec![second]));
     }
     let (first, second) = batch.split_at(batch.len() / 2);
     Some((first.to_vec(), second.to_vec()))

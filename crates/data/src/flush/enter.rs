@@ -66,7 +66,7 @@ pub(super) fn enter(
     let result = enter_stored(store, jobs, batch, &stored);
     match &result {
         Ok(Entered::Done) => {}
-        Err((error, true)) => store.engine().latch_read_only(error),
+        Err((error, true)) => store.engine().become_read_only(error),
         Ok(Entered::Overtaken) | Err((_, false)) => release(store.engine(), &stored),
     }
     result.map_err(|(error, _)| error)

@@ -117,7 +117,7 @@ pub fn flush_replaced(store: &FileStore, node: &Arc<FileNode>) -> Result<()> {
 ///
 /// # Errors
 /// What writing met; the data stay in memory then.
-pub fn relieve(store: &FileStore) -> Result<()> {
+pub fn flush_until_below_limit(store: &FileStore) -> Result<()> {
     let write_back = store.write_back();
     let mut files = write_back.files();
     files.sort_by_cached_key(|node| node.data().unflushed().dirty_since);

@@ -3,7 +3,7 @@
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
-use vlinder_transaction::PromisedData;
+use vlinder_transaction::ReservedData;
 
 use super::file_flush::{DirtyRange, FileFlush, parts};
 use super::pipelined_batch::PipelinedBatch;
@@ -111,7 +111,7 @@ fn finish(store: &FileStore, job: &FileFlush) -> Result<()> {
             rest.remove(ByteRange::new(0, job.done_to).unwrap_or_default());
             unflushed.dirty.put_below(&rest);
             // What was not needed of the promise is given back with the next flush.
-            settled = PromisedData::written(promised.bytes.min(job.placed_bytes), 0);
+            settled = ReservedData::written(promised.bytes.min(job.placed_bytes), 0);
             let mut left = promised;
             left -= settled;
             unflushed.promised += left;
@@ -123,7 +123,7 @@ fn finish(store: &FileStore, job: &FileFlush) -> Result<()> {
         write_back.account_change(before, unflushed.bytes());
         clear_states(data, &unflushed, &parts(std::slice::from_ref(job)))
     };
-    store.engine().reservations().unpromise_data(settled, job.placed_bytes);
+    store.engine().reservations().unreserve_data(settled, job.placed_bytes);
     write_back.remove_if_clean(&job.node);
     cleared
 }

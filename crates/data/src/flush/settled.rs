@@ -2,7 +2,7 @@
 //! the items change in another way.
 
 use vlinder_base::sync::Arc;
-use vlinder_transaction::PromisedData;
+use vlinder_transaction::ReservedData;
 
 use super::deferred;
 use super::enter::{self, Entered};
@@ -57,7 +57,7 @@ pub(super) struct Entering<'a> {
     store: &'a FileStore,
     job: FileFlush,
     stored: Vec<WrittenExtent>,
-    promised: PromisedData,
+    promised: ReservedData,
     storing: WriterPolicy,
     entered: bool,
 }
@@ -93,7 +93,7 @@ impl<'a> Entering<'a> {
             self.store.write_back().account_change(before, unflushed.bytes());
             clear_states(data, &unflushed, &ranges)
         };
-        self.store.engine().reservations().unpromise_data(self.promised, self.job.placed_bytes);
+        self.store.engine().reservations().unreserve_data(self.promised, self.job.placed_bytes);
         self.store.write_back().remove_if_clean(&self.job.node);
         cleared
     }

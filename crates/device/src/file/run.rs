@@ -12,9 +12,9 @@ use super::transfer;
 use crate::{Completion, DeviceErrorKind, Durability, Request};
 
 /// A run ends here, so that several threads share a large batch.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 /// `UIO_MAXIOV` of Linux: what one call takes.
-const MOST_REQUESTS: usize = 1024;
+const MAX_REQUESTS: usize = 1024;
 
 /// Requests of a batch, each beginning where the one before it ends; one at least.
 pub(super) struct Run {
@@ -37,8 +37,8 @@ impl Run {
 
     /// Whether a request can go on with the run.
     fn takes(&self, next: &Request) -> bool {
-        let fits = self.requests.len() < MOST_REQUESTS
-            && self.length_bytes.saturating_add(next.length_bytes()) <= MOST_BYTES;
+        let fits = self.requests.len() < MAX_REQUESTS
+            && self.length_bytes.saturating_add(next.length_bytes()) <= MAX_BYTES;
         let Some((_, last)) = self.requests.last().filter(|_| fits) else { return false };
         let kinds_fit = match (last, next) {
             (Request::Read { .. }, Request::Read { .. }) => true,

@@ -10,7 +10,7 @@ use super::run::{Run, runs};
 use crate::{Completer, Completion, DeviceKind, Request, Ticket};
 
 /// Enough to keep a local disk's queue filled while the page cache serves others; more only add switches.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 /// A single run of writes up to this size is done by who asks for it: waking a thread takes longer.
 const SMALL_WRITE_BYTES: u64 = 256 << 10;
 /// Reads of up to so many bytes that need no device are done by who asks for them: waking threads, of a
@@ -76,7 +76,7 @@ impl ThreadPool {
         // The thread that writes at present looks for more when it is done.
         let alone = usize::from(!state.writing && before + together < state.work.len());
         drop(state);
-        for _ in 0..(together + alone).min(MOST_THREADS) {
+        for _ in 0..(together + alone).min(MAX_THREADS) {
             self.queue.changed.notify_one();
         }
         ticket
@@ -85,7 +85,7 @@ impl ThreadPool {
     /// False where the system gives not one thread: the caller then does the work itself.
     fn start_threads(&self, wanted: usize) -> bool {
         let mut threads = self.threads.lock();
-        while threads.len() < wanted.min(MOST_THREADS) {
+        while threads.len() < wanted.min(MAX_THREADS) {
             let queue = self.queue.clone();
             match thread::try_spawn("device-io", move || serve(&queue)) {
                 Ok(thread) => threads.push(thread),

@@ -26,7 +26,7 @@ const SLOTS: u32 = 128;
 const GOODBYE: u64 = u64::MAX;
 /// One entry carries at most this much (its length field has 32 bits); the rest is done after it, as a short
 /// transfer.
-const MOST_BYTES_PER_ENTRY: usize = 1 << 30;
+const MAX_BYTES_PER_ENTRY: usize = 1 << 30;
 /// `RWF_DSYNC` of linux/fs.h.
 const RWF_DSYNC: i32 = 2;
 /// `IORING_ENTER_GETEVENTS` of linux/io_uring.h.
@@ -101,12 +101,12 @@ fn entry(in_flight: &mut InFlight) -> squeue::Entry {
     let descriptor = types::Fd(in_flight.host.descriptor.as_raw_fd());
     match &mut in_flight.request {
         Request::Read { offset, buffer } => {
-            let length = buffer.len().min(MOST_BYTES_PER_ENTRY) as u32;
+            let length = buffer.len().min(MAX_BYTES_PER_ENTRY) as u32;
             opcode::Read::new(descriptor, buffer.as_mut_ptr(), length).offset(offset.0).build()
         }
         Request::Write { offset, data, durability } => {
             let bytes = data.as_slice();
-            let length = bytes.len().min(MOST_BYTES_PER_ENTRY) as u32;
+            let length = bytes.len().min(MAX_BYTES_PER_ENTRY) as u32;
             let flags = match durability {
                 Durability::Cached => 0,
                 Durability::Durable => RWF_DSYNC,

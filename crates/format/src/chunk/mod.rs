@@ -11,10 +11,16 @@
 //! then for each stripe: device u64, physical u64, device UUID
 //! ```
 
+mod flags;
+mod profile;
+
+pub use flags::BlockGroupFlags;
+pub use profile::{PROFILES, Profile, ProfileFacts};
+
 use crate::features::IncompatFeatures;
 use crate::key::Key;
 use crate::layout::Layout;
-use crate::record::{is_aligned, record, widen_u64, wrapped};
+use crate::record::{is_aligned, record, widen_u64};
 use crate::rules::ItemContext;
 use crate::types::{DeviceId, Logical, ObjectId, Physical, RootId, Uuid};
 
@@ -22,121 +28,6 @@ use crate::types::{DeviceId, Logical, ObjectId, Physical, RootId, Uuid};
 pub const STRIPE_LENGTH: u64 = 64 * 1024;
 /// A chunk is shorter than this, so that its stripes are counted in 32 bits.
 pub const CHUNK_LENGTH_LIMIT: u64 = STRIPE_LENGTH.wrapping_mul(widen_u64(u32::MAX));
-
-/// What a chunk or block group holds, and how it is replicated. Unknown bits are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct BlockGroupFlags(pub u64);
-
-wrapped! { BlockGroupFlags => u64; }
-
-impl BlockGroupFlags {
-    /// File data.
-    pub const DATA: Self = Self(1);
-    /// The chunk tree.
-    pub const SYSTEM: Self = Self(1 << 1);
-    /// Tree blocks of every other tree.
-    pub const METADATA: Self = Self(1 << 2);
-    /// Striped, no redundancy.
-    pub const RAID0: Self = Self(1 << 3);
-    /// Two copies on two devices.
-    pub const RAID1: Self = Self(1 << 4);
-    /// Two copies on one device.
-    pub const DUP: Self = Self(1 << 5);
-    /// Striped over mirrored pairs.
-    pub const RAID10: Self = Self(1 << 6);
-    /// Striped with one parity.
-    pub const RAID5: Self = Self(1 << 7);
-    /// Striped with two parities.
-    pub const RAID6: Self = Self(1 << 8);
-    /// Three copies on three devices.
-    pub const RAID1C3: Self = Self(1 << 9);
-    /// Four copies on four devices.
-    pub const RAID1C4: Self = Self(1 << 10);
-    /// Moved elsewhere by the tree of remappings (experimental).
-    pub const REMAPPED: Self = Self(1 << 11);
-    /// Holds the tree of remappings (experimental).
-    pub const METADATA_REMAP: Self = Self(1 << 12);
-
-    /// All kinds of content.
-    pub const TYPE_MASK: Self =
-        Self(Self::DATA.0 | Self::SYSTEM.0 | Self::METADATA.0 | Self::METADATA_REMAP.0);
-    /// All profiles; none of them set is *single*.
-    pub const PROFILE_MASK: Self = Self(0b111_1111_1000);
-
-    /// Whether every bit of `flags` is set.
-    pub const fn has(self, flags: Self) -> bool {
-        self.0 & flags.0 == flags.0
-    }
-
-    /// With the bits of both.
-    #[must_use]
-    pub const fn with(self, flags: Self) -> Self {
-        Self(self.0 | flags.0)
-    }
-
-    /// The kind of content alone.
-    #[must_use]
-    pub const fn content(self) -> Self {
-        Self(self.0 & Self::TYPE_MASK.0)
-    }
-
-    /// The profile alone.
-    #[must_use]
-    pub const fn profile(self) -> Self {
-        Self(self.0 & Self::PROFILE_MASK.0)
-    }
-
-    /// How often the profile stores each byte, parity left out (Linux: `btrfs_bg_type_to_factor`); 1 where
-    /// more than one profile is set.
-    #[must_use]
-    pub fn copies(self) -> u64 {
-        ProfileShape::of(self.profile()).map_or(1, |shape| u64::from(shape.copies))
-    }
-
-    /// How many stripes of parity a row of the profile has; 0 where more than one profile is set.
-    #[must_use]
-    pub fn parities(self) -> u64 {
-        ProfileShape::of(self.profile()).map_or(0, |shape| u64::from(shape.parities))
-    }
-}
-
-impl core::fmt::Display for BlockGroupFlags {
-    /// As btrfs-progs prints it: `METADATA|DUP`, `DATA|single`.
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        const NAMES: [(u64, &str); 13] = [
-            (1, "DATA"),
-            (1 << 1, "SYSTEM"),
-            (1 << 2, "METADATA"),
-            (1 << 12, "METADATA_REMAP"),
-            (1 << 3, "RAID0"),
-            (1 << 4, "RAID1"),
-            (1 << 5, "DUP"),
-            (1 << 6, "RAID10"),
-            (1 << 7, "RAID5"),
-            (1 << 8, "RAID6"),
-            (1 << 9, "RAID1C3"),
-            (1 << 10, "RAID1C4"),
-            (1 << 11, "REMAPPED"),
-        ];
-        let mut separator = "";
-        let mut unknown = self.0;
-        for (bit, name) in NAMES {
-            if self.0 & bit != 0 {
-                write!(formatter, "{separator}{name}")?;
-                separator = "|";
-                unknown &= !bit;
-            }
-        }
-        if unknown != 0 {
-            write!(formatter, "{separator}UNKNOWN 0x{unknown:x}")?;
-            separator = "|";
-        }
-        if self.profile().0 == 0 {
-            write!(formatter, "{separator}single")?;
-        }
-        Ok(())
-    }
-}
 
 record! {
     /// One run of a device that belongs to a chunk: 32 bytes.
@@ -281,56 +172,6 @@ pub enum ChunkFault {
     },
 }
 
-/// What a profile demands of a chunk, as in Linux's table of profiles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ProfileShape {
-    stripes: StripeRule,
-    copies: u16,
-    parities: u16,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StripeRule {
-    Exactly(u16),
-    AtLeast(u16),
-    Any,
-    SubStripes(u16),
-}
-
-impl ProfileShape {
-    /// None where more than one profile is set.
-    const fn of(profile: BlockGroupFlags) -> Option<Self> {
-        let (stripes, copies, parities) = match profile {
-            BlockGroupFlags(0) => (StripeRule::Exactly(1), 1, 0),
-            BlockGroupFlags::DUP => (StripeRule::Exactly(2), 2, 0),
-            BlockGroupFlags::RAID0 => (StripeRule::Any, 1, 0),
-            BlockGroupFlags::RAID1 => (StripeRule::Exactly(2), 2, 0),
-            BlockGroupFlags::RAID1C3 => (StripeRule::Exactly(3), 3, 0),
-            BlockGroupFlags::RAID1C4 => (StripeRule::Exactly(4), 4, 0),
-            BlockGroupFlags::RAID10 => (StripeRule::SubStripes(2), 2, 0),
-            BlockGroupFlags::RAID5 => (StripeRule::AtLeast(2), 1, 1),
-            BlockGroupFlags::RAID6 => (StripeRule::AtLeast(3), 1, 2),
-            _ => return None,
-        };
-        Some(Self { stripes, copies, parities })
-    }
-
-    const fn allows(self, stripe_count: u16, sub_stripes: u16) -> bool {
-        if stripe_count == 0 || stripe_count < self.copies {
-            return false;
-        }
-        if self.parities != 0 && stripe_count == self.parities {
-            return false;
-        }
-        match self.stripes {
-            StripeRule::Exactly(count) => stripe_count == count,
-            StripeRule::AtLeast(count) => stripe_count >= count,
-            StripeRule::Any => true,
-            StripeRule::SubStripes(count) => sub_stripes == count && stripe_count.is_multiple_of(count),
-        }
-    }
-}
-
 impl Chunk {
     /// Bytes on disk of a chunk with this many stripes.
     pub const fn size(stripe_count: u16) -> usize {
@@ -421,7 +262,7 @@ impl Chunk {
     /// fs/btrfs/volumes.c).
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {
-        let is_read = self.flags.profile() == BlockGroupFlags::RAID10;
+        let is_read = Profile::of(self.flags).is_some_and(|profile| profile.facts().sub_stripes > 1);
         let Self {
             length,
             owner,
@@ -442,17 +283,8 @@ impl Chunk {
 
     /// Bytes that each stripe takes on its device; none where the profile or the count is impossible.
     pub fn stripe_bytes(&self) -> Option<u64> {
-        let shape = ProfileShape::of(self.flags.profile())?;
-        let count = u64::from(self.stripe_count());
-        let data_stripes = match self.flags.profile() {
-            BlockGroupFlags::RAID0 => count,
-            BlockGroupFlags::RAID10 => count.checked_div(2)?,
-            BlockGroupFlags::RAID5 | BlockGroupFlags::RAID6 => {
-                count.checked_sub(u64::from(shape.parities))?
-            }
-            _ => 1,
-        };
-        self.length.checked_div(data_stripes)
+        let data_stripes = Profile::of(self.flags)?.facts().data_stripes(self.stripe_count())?;
+        self.length.checked_div(u64::from(data_stripes))
     }
 
     /// Checks everything that can be known from the chunk and its start (kernel: `btrfs_check_chunk_valid`,
@@ -477,8 +309,8 @@ impl Chunk {
             return Err(ChunkFault::StripeLength { found: self.stripe_length });
         }
         check_flags(self.flags, mixed_groups).map_err(|found| ChunkFault::Flags { found })?;
-        let shape = ProfileShape::of(self.flags.profile()).ok_or(ChunkFault::Flags { found: self.flags })?;
-        if !shape.allows(self.stripe_count(), self.sub_stripes) {
+        let profile = Profile::of(self.flags).ok_or(ChunkFault::Flags { found: self.flags })?;
+        if !profile.facts().allows(self.stripe_count(), self.sub_stripes) {
             return Err(ChunkFault::StripeCount {
                 found: self.stripe_count(),
                 sub_stripes: self.sub_stripes,

@@ -285,7 +285,7 @@ impl Record {
 }
 
 /// So many ranges of one file are kept apart; beyond, they become one.
-const MOST_RANGES: usize = 4096;
+const MAX_RANGES: usize = 4096;
 
 /// Ranges of a file, apart from each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -306,7 +306,7 @@ impl Ranges {
             (start, end) = (start.min(before), end.max(before_end));
         }
         self.0.insert(start, end);
-        if self.0.len() > MOST_RANGES
+        if self.0.len() > MAX_RANGES
             && let (Some((first, _)), Some((_, last))) = (self.0.first_key_value(), self.0.last_key_value())
         {
             self.0 = BTreeMap::from([(*first, *last)]);

@@ -10,7 +10,7 @@ use super::Inode;
 
 const SHARDS: usize = 16;
 /// How many inodes a search for one to forget looks at, so that the bound holds at a constant cost.
-const MOST_LOOKED_AT: usize = 16;
+const MAX_LOOKED_AT: usize = 16;
 
 #[derive(Default)]
 struct Shard {
@@ -38,7 +38,7 @@ impl InodeCache {
     /// A cache that forgets what it may above `most` inodes.
     pub(crate) fn new(most: usize) -> Self {
         let shards = std::array::from_fn(|_| Mutex::new(Shard::default()));
-        Self { shards, most_per_shard: most.div_ceil(SHARDS).max(MOST_LOOKED_AT) }
+        Self { shards, most_per_shard: most.div_ceil(SHARDS).max(MAX_LOOKED_AT) }
     }
 
     fn shard(&self, id: InodeId) -> &Mutex<Shard> {
@@ -123,7 +123,7 @@ impl Shard {
     /// Forgets the next inode round the hand that nobody holds and nobody asked for since the hand came by
     /// last.
     fn forget_one(&mut self) {
-        for _ in 0..MOST_LOOKED_AT.min(self.slots.len()) {
+        for _ in 0..MAX_LOOKED_AT.min(self.slots.len()) {
             self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
             let inode = &self.slots[self.hand];
             if !inode.take_use() && may_be_forgotten(inode) {

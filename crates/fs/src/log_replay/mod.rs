@@ -5,7 +5,7 @@
 //! each over all logs, so that no item is needed before it is there:
 //!
 //! 1. the log's blocks and the extents that only it knows are kept from being taken
-//!    ([`Engine::take_up_log`]);
+//!    ([`Engine::adopt_log`]);
 //! 2. [`inodes`]: what was deleted goes (attributes, names within the log's ranges), inode items are put in,
 //!    extents behind the end of a file go;
 //! 3. [`directories`]: names, of inodes that the log does not hold themselves;
@@ -121,7 +121,7 @@ fn in_memory(
 
 /// Replays the log, if there is one to be replayed, and commits.
 fn replay(engine: &Engine) -> Result<(), ReplayError> {
-    let Some(log) = engine.take_up_log()? else {
+    let Some(log) = engine.adopt_log()? else {
         if let Some(reason) = engine.read_only_reason() {
             tracing::warn!(%reason, "the fsync log is not replayed: nothing can be changed");
         }

@@ -18,7 +18,7 @@ use crate::{ContentTimes, Inode, OpenInode, OpenMode, Refusal, Result, SetAttrib
 /// Bytes that are taken without a look at whether the image has them.
 const SMALL_BYTES: u64 = 16 << 20;
 /// Zeros that stand for holes in what [`Files::read`](super::Files::read) gives, at most.
-const MOST_HOLE_BYTES: u64 = 256 << 20;
+const MAX_HOLE_BYTES: u64 = 256 << 20;
 
 /// Makes a buffer so long, with zeros.
 fn grow(bytes: &mut Vec<u8>, length: u64) -> Result<()> {
@@ -188,7 +188,7 @@ impl File {
         while at < size {
             let data = or_end(self.seek_from(at, vlinder_data::Seek::Data), size)?;
             holes = holes.saturating_add(data.saturating_sub(at));
-            if holes > MOST_HOLE_BYTES {
+            if holes > MAX_HOLE_BYTES {
                 return Err(Refusal::FileTooLarge.into());
             }
             grow(&mut bytes, data)?;

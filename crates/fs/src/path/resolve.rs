@@ -11,7 +11,7 @@ use super::error::at;
 use crate::{Caller, Filesystem, Inode, Refusal, Result};
 
 /// So many symbolic links may lie on a path, as on Linux.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// A file system whose paths are looked up on behalf of one caller. Clones share it.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ impl Resolver {
                 continue;
             }
             links += 1;
-            if links > MOST_LINKS {
+            if links > MAX_LINKS {
                 return Err(Refusal::SymbolicLinkLoop.into());
             }
             let target = self.filesystem.names().read_link(&next)?;

@@ -9,7 +9,7 @@ use vlinder_format::inode_ref::{self, InodeReference};
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Key, ObjectId, RootId, Uuid};
 use vlinder_transaction::{
-    ChangeKind, Engine, EngineError, Handle, PromisedSnapshot, Reservation, SnapshotRequest,
+    ChangeKind, Engine, EngineError, Handle, Reservation, ReservedSnapshot, SnapshotRequest,
 };
 use vlinder_tree::{Change, Edit};
 
@@ -55,7 +55,7 @@ pub(crate) fn create_subvolume(
     if let Err(error) = made {
         // The tree has no name yet: it goes the way of deleted ones.
         if let Err(second) = handle.delete_tree(&tree) {
-            names.engine().latch_read_only(&second);
+            names.engine().become_read_only(&second);
         }
         drop(handle);
         names.engine().dead_trees().add(tree);
@@ -135,7 +135,7 @@ fn name_subvolume(
     let edits = keys.map(|key| Edit::new(key, Change::Put(&reference)));
     if let Err(error) = handle.edit_root_tree(&edits) {
         // The directory has the name already.
-        engine.latch_read_only(&error);
+        engine.become_read_only(&error);
         return Err(error.into());
     }
     let mut state = directory.state();
@@ -173,7 +173,7 @@ pub(crate) fn snapshot(
     may_add_subvolume(names, caller, directory, name)?;
     let index = take_index(names.engine(), directory)?;
     let snapshot =
-        with_room(names.engine(), || promise_snapshot(names, &source, directory, (name, index), read_only))?;
+        with_room(names.engine(), || reserve_snapshot(names, &source, directory, (name, index), read_only))?;
     let id = snapshot.id();
     snapshot.commit()?;
     // Files that are open in the source without a name go from the snapshot, as on Linux: left there,
@@ -183,13 +183,13 @@ pub(crate) fn snapshot(
 }
 
 /// Makes sure of room for a snapshot and its name.
-fn promise_snapshot<'a>(
+fn reserve_snapshot<'a>(
     names: Names<'a>,
     source: &crate::Subvolume,
     directory: &Arc<Inode>,
     (name, index): (&[u8], DirectoryIndex),
     read_only: bool,
-) -> Result<PromisedSnapshot<'a>> {
+) -> Result<ReservedSnapshot<'a>> {
     // What waits in memory alone belongs into the snapshot.
     put_dirty_inodes(names.store())?;
     let mut handle = begin(names.store(), Reservation::subvolume(ITEMS).of(ChangeKind::Subvolume))?;
@@ -215,7 +215,7 @@ fn promise_snapshot<'a>(
                 .map_err(FsError::into_engine)
         }),
     };
-    Ok(request.promise(&mut handle)?)
+    Ok(request.reserve(&mut handle)?)
 }
 
 /// Refuses a name whose entry cannot be added, before anything depends on it.

@@ -103,7 +103,7 @@ fn delete(names: Names<'_>, caller: &Caller, directory: &Arc<Inode>, name: &[u8]
         apply_to_root_tree(&mut handle, &references).and_then(|()| Ok(handle.delete_tree(subvolume.tree())?));
     if let Err(error) = rest {
         // The directory has lost the name already.
-        names.engine().latch_read_only(&error);
+        names.engine().become_read_only(&error);
         return Err(error);
     }
     {

@@ -70,20 +70,20 @@ fn items_come_many_at_a_time_and_covered_extents_never() {
 fn a_large_block_written_over_and_over_takes_little_space() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     const BLOCK: usize = 1 << 20;
-    const MOST_WAITING: usize = (32 << 20) / BLOCK;
+    const MAX_WAITING: usize = (32 << 20) / BLOCK;
     let scratch = Scratch::new("ordered-over");
     let image = image(&scratch, 512, &[]);
     let files = Files::open_with(&image, quiet()).unwrap();
     let file = create(&files, "/file");
     let mut waiting = 0;
-    for number in 0..3 * MOST_WAITING {
+    for number in 0..3 * MAX_WAITING {
         file.write_direct(&[(0, &vec![number as u8; BLOCK])]).unwrap();
         waiting = if file.inode().data().unwritten_bytes() == 0 { 0 } else { waiting + 1 };
-        assert!(waiting < MOST_WAITING, "{waiting} extents wait, all but one of them written over");
+        assert!(waiting < MAX_WAITING, "{waiting} extents wait, all but one of them written over");
     }
     assert_eq!(waiting, 0, "the last write of so many enters all");
     drop(file);
-    let expected = vec![(3 * MOST_WAITING - 1) as u8; BLOCK];
+    let expected = vec![(3 * MAX_WAITING - 1) as u8; BLOCK];
     assert!(files.read("/file").unwrap() == expected);
     files.close().unwrap();
     btrfs_check_data(&image).unwrap();

@@ -89,7 +89,7 @@ pub(crate) const MAX_REFERENCE_BYTES: usize = 53 + 25;
 
 /// Leaves full of the checksums of one extent, at most; the disk tells its length. (No device holds such an
 /// extent, and no checksum tree has so many blocks.)
-const MOST_CHECKSUM_LEAVES: u64 = 1 << 31;
+const MAX_CHECKSUM_LEAVES: u64 = 1 << 31;
 
 /// A data extent whose items may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ fn charge_of(head: &Head, checksum_leaf_bytes: u64) -> Charge {
         dropped_references: (count - added).max(u64::from(count == 0)),
         extents: u64::from(moves_space),
         // Those of a new extent were put in with it.
-        checksums: if moves_space && added == 0 { 1 + leaves.min(MOST_CHECKSUM_LEAVES) } else { 0 },
+        checksums: if moves_space && added == 0 { 1 + leaves.min(MAX_CHECKSUM_LEAVES) } else { 0 },
         ..Charge::default()
     }
 }
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(delayed.touched_data().len(), lengths.len());
         // The first three, a GiB by leaves of 4 MiB, and the bound three times.
         let leaf_bytes = geometry.covered(4 << 10);
-        assert_eq!(charge.checksums, 7 + (1 << 30) / leaf_bytes + 3 * MOST_CHECKSUM_LEAVES);
+        assert_eq!(charge.checksums, 7 + (1 << 30) / leaf_bytes + 3 * MAX_CHECKSUM_LEAVES);
         change(&mut delayed, 1);
         assert_eq!(delayed.charge(), Charge::default());
     }

@@ -7,10 +7,10 @@ use vlinder_tree::TreeError;
 use super::writer::LogWriter;
 use crate::promises::Reserver;
 use vlinder_space::Taken;
-use vlinder_space::{Charge, Draw, Purpose};
+use vlinder_space::{Charge, Purpose, ReserveAccess};
 
 /// Logs hold at most three times as much as they leave.
-const LEAST_LEFT_SHARE: u64 = 3;
+const MIN_LEFT_SHARE: u64 = 3;
 
 /// Takes addresses for blocks of a log, from the room that nobody was promised. A chunk is not made for
 /// them: the log could not use it. Nor do logs take so much that others would need one: a quarter of what
@@ -26,12 +26,12 @@ pub(crate) fn take_for_log(
     let block_bytes = u64::from(reserver.trees().node_size());
     // By what the logs' blocks are and were.
     let log_bytes = log.held_blocks().saturating_mul(block_bytes);
-    if log_bytes / LEAST_LEFT_SHARE > reserver.space().available(Purpose::Metadata) {
+    if log_bytes / MIN_LEFT_SHARE > reserver.space().available(Purpose::Metadata) {
         return Err(no_space);
     }
     // A leaf costs more than the block that it is.
     let blocks = Charge::leaves(u64::try_from(count).unwrap_or(u64::MAX));
-    if !reserver.try_changes(blocks, Draw::Nothing) {
+    if !reserver.try_changes(blocks, ReserveAccess::Nothing) {
         return Err(no_space);
     }
     let goal = into.len() + count;
@@ -46,6 +46,6 @@ pub(crate) fn take_for_log(
             Taken::Chunk => break Err(no_space),
         }
     };
-    reserver.space().reservations().unpromise(blocks);
+    reserver.space().reservations().unreserve(blocks);
     taken
 }

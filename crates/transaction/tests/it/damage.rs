@@ -172,7 +172,7 @@ fn a_tree_block_whose_place_is_called_free() {
         name_keys: Vec::new(),
         after: Box::new(|_, _| Ok(())),
     };
-    let snapshot = request.promise(&mut handle).unwrap();
+    let snapshot = request.reserve(&mut handle).unwrap();
     drop(handle);
     let outcome = snapshot.commit();
     let error = outcome.unwrap_err().to_string();

@@ -15,7 +15,7 @@ use vlinder_tree::{Change, Edit};
 /// Inodes of a tree that is three levels high with nodes of 4 KiB.
 const INODES: u64 = 4000;
 /// What the trees that describe space may have grown by meanwhile.
-const MOST_LEFT_BYTES: u64 = 8 * 4096;
+const MAX_LEFT_BYTES: u64 = 8 * 4096;
 /// Changes of one handle.
 const BATCH: u64 = 500;
 
@@ -73,7 +73,7 @@ fn a_walk_goes_on_after_a_crash_wherever_it_stood() {
             engine.commit().unwrap();
             if !more {
                 let left = used_bytes(&engine) - before;
-                assert!(left <= MOST_LEFT_BYTES, "{left} bytes are left with {budget} blocks at a time");
+                assert!(left <= MAX_LEFT_BYTES, "{left} bytes are left with {budget} blocks at a time");
                 assert_eq!(engine.dead_trees().ids(), [] as [RootId; 0]);
                 break;
             }
@@ -171,7 +171,7 @@ fn a_tree_whose_walk_met_an_error_is_freed_when_that_has_passed() {
     assert_eq!(engine.dead_trees().ids(), [] as [RootId; 0]);
     engine.commit().unwrap();
     let left = used_bytes(&engine) - before;
-    assert!(left <= MOST_LEFT_BYTES, "{left} bytes are left");
+    assert!(left <= MAX_LEFT_BYTES, "{left} bytes are left");
     drop(engine);
     kernel::btrfs_check(&image).unwrap();
 }

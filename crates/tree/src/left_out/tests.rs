@@ -151,7 +151,7 @@ const LEAVES: [&[(Key, bool)]; 3] = [
 
 #[test]
 fn a_walk_gives_all_but_faulty_items_and_tells_of_these() {
-    let (trees, root) = trees(&LEAVES, MOST_ITEMS);
+    let (trees, root) = trees(&LEAVES, MAX_ITEMS);
     let expected = [
         Ok(inode(256)),
         Err((bytes_at(256, 0), bytes_at(256, 8191), true)),
@@ -186,7 +186,7 @@ fn a_walk_gives_all_but_faulty_items_and_tells_of_these() {
 
 #[test]
 fn a_search_takes_nothing_else_for_what_was_left_out() {
-    let (trees, root) = trees(&LEAVES, MOST_ITEMS);
+    let (trees, root) = trees(&LEAVES, MAX_ITEMS);
     let refused = |result: Result<Option<crate::Position>, TreeError>| match result {
         Err(TreeError::Damage(damage)) => damage.place.key,
         other => panic!("{other:?}"),
@@ -227,7 +227,7 @@ fn leaves_are_lost_whole_where_too_much_is_to_be_remembered() {
         assert!(trees.left_out().unwrap().all().len() <= most_items);
         assert_eq!(walked.last(), Some(&Ok(inode(258))));
     }
-    let (trees, root) = trees(&[LEAVES[0], &[(inode(257), false)], LEAVES[2]], MOST_ITEMS);
+    let (trees, root) = trees(&[LEAVES[0], &[(inode(257), false)], LEAVES[2]], MAX_ITEMS);
     let walked = walk(&trees, &root, Key::MIN, Key::MAX);
     assert_eq!(walked[3], Err((inode(257), inode(258).previous().unwrap(), false)), "{walked:?}");
     assert!(size_of::<ItemFault>() <= 150, "{}", size_of::<ItemFault>());

@@ -56,8 +56,8 @@ impl<'a> Comparison<'a> {
     }
 
     fn contradicting_members(&self) -> Option<(DeviceId, DeviceId)> {
-        let (newest, members) = (self.newest, self.volume.members().iter());
-        let current = members.filter(|member| member.seed.is_none() && !member.is_stale);
+        let (newest, members) = (self.newest, self.volume.members());
+        let current = members.iter().filter(|member| member.seed.is_none() && !member.is_stale);
         let current: Vec<DeviceId> = current.map(|member| member.id).collect();
         let sides = Sides { walked: &current, others: &current, last: newest.generation };
         let before = |generation: Generation| Generation(generation.0.saturating_sub(1));

@@ -24,14 +24,14 @@ use vlinder_format::{Block, DeviceId, Generation, ItemType, Level, Logical, Root
 
 use crate::chunk_source::MappedBy;
 use crate::copies::Copies;
-use crate::profile::{plan_read, ways};
+use crate::profile::{plan_read, reconstructions};
 use crate::request::ReadRequest;
-use crate::verified::Trust;
+use crate::verified::StaleCopies;
 use crate::volume::Volume;
 
 /// Blocks that are looked at before a search is given up: it ends long before, but where an image was made
 /// up.
-const MOST_BLOCKS: usize = 1 << 18;
+const MAX_BLOCKS: usize = 1 << 18;
 
 /// What a search found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl<'a> Search<'a> {
     /// Looks at the blocks that are younger than `floor`, the youngest first, until one proves something.
     pub(super) fn run(mut self, floor: Generation) -> Evidence {
         while let Some((at, reached)) = self.waiting.pop_last() {
-            if at.0 <= floor || self.seen.len() >= MOST_BLOCKS {
+            if at.0 <= floor || self.seen.len() >= MAX_BLOCKS {
                 return Evidence::Nothing;
             }
             self.seen.insert(at);
@@ -168,12 +168,12 @@ impl<'a> Search<'a> {
         let Ok(chunk) = self.volume.chunk_by(by, logical, length) else { return Vec::new() };
         let request = ReadRequest { logical, length: usize::try_from(length).unwrap_or(usize::MAX) };
         let (mut places, copies) = (Vec::new(), Copies::new(self.volume, &chunk));
-        for way in 0..ways(&chunk) {
+        for reconstruction in 0..reconstructions(&chunk) {
             // What is worked out of parities is of no one member.
-            let Ok(parts) = plan_read(&chunk, logical, length, way) else { continue };
+            let Ok(parts) = plan_read(&chunk, logical, length, reconstruction) else { continue };
             let Some(device) = parts.first().map(|part| part.device) else { continue };
             // What a device can't read proves nothing of what was written there.
-            let Ok(bytes) = copies.read(request, way, Trust::Any) else { continue };
+            let Ok(bytes) = copies.read(request, reconstruction, StaleCopies::Accept) else { continue };
             places.push((device, self.sound(bytes, logical)));
         }
         places

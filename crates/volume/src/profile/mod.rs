@@ -8,16 +8,17 @@
 //! | RAID5, RAID6 | with 1, 2 of parity | 2; 3, and one more for each further stripe of data | reading | [`parity`] |
 
 mod galois;
-mod kind;
 mod mirrored;
 mod parity;
 mod striped;
 mod stripes;
 mod superblock_stripes;
+mod write_plan;
 
-pub use kind::Profile;
 pub use parity::{Column, Rebuild};
 pub use stripes::StripeRange;
+pub use vlinder_format::chunk::Profile;
+pub use write_plan::{PlannedWrite, WritePlan, WriteRole};
 
 use vlinder_format::chunk::Stripe;
 use vlinder_format::{DeviceId, Logical};
@@ -36,23 +37,20 @@ pub fn plan_read(
     length: u64,
     mirror: u8,
 ) -> Result<Vec<StripeRange>, VolumeError> {
-    let parts = match chunk.profile {
-        Profile::Raid0 => striped::places(chunk, logical, length, mirror, 1),
-        Profile::Raid10 => striped::places(chunk, logical, length, mirror, 2),
-        Profile::Raid5 | Profile::Raid6 if mirror == 0 => parity::places(chunk, logical, length),
-        Profile::Raid5 | Profile::Raid6 => None,
-        _ => mirrored::place(chunk, logical, length, mirror).map(|part| vec![part]),
+    let facts = chunk.profile.facts();
+    let parts = match (facts.is_striped(), facts.parities) {
+        (false, _) => mirrored::place(chunk, logical, length, mirror).map(|part| vec![part]),
+        (true, 0) => striped::places(chunk, logical, length, mirror, u64::from(facts.copies)),
+        (true, _) if mirror == 0 => parity::places(chunk, logical, length),
+        (true, _) => None,
     };
     parts.ok_or(VolumeError::Unmapped { logical, length })
 }
 
 /// In how many ways each byte of a chunk can be had. The first is read directly; with RAID5 and RAID6 the
 /// others are worked out ([`plan_rebuild`]), else they are copies.
-pub fn ways(chunk: &MappedChunk) -> u8 {
-    match chunk.profile {
-        Profile::Raid5 | Profile::Raid6 => parity::ways(chunk),
-        profile => profile.copies(),
-    }
+pub fn reconstructions(chunk: &MappedChunk) -> u8 {
+    if has_parity(chunk) { parity::reconstructions(chunk) } else { chunk.profile.copies() }
 }
 
 /// What is read to work a range out of parity, in one of the ways after the first; none where that way is a
@@ -64,45 +62,52 @@ pub fn plan_rebuild(
     chunk: &MappedChunk,
     logical: Logical,
     length: u64,
-    way: u8,
+    reconstruction: u8,
 ) -> Result<Option<Vec<Rebuild>>, VolumeError> {
-    let has_parity = matches!(chunk.profile, Profile::Raid5 | Profile::Raid6);
-    if !has_parity || way == 0 {
+    if !has_parity(chunk) || reconstruction == 0 {
         return Ok(None);
     }
-    parity::rebuilds(chunk, logical, length, way).map(Some).ok_or(VolumeError::Unmapped { logical, length })
+    parity::rebuilds(chunk, logical, length, reconstruction)
+        .map(Some)
+        .ok_or(VolumeError::Unmapped { logical, length })
 }
 
 /// Whether all bytes of a chunk can be had while only these devices are there.
 pub fn is_readable(chunk: &MappedChunk, is_there: impl Fn(DeviceId) -> bool) -> bool {
     let stripes = &chunk.chunk.stripes;
-    let any = |stripes: &[Stripe]| stripes.iter().any(|stripe| is_there(stripe.device));
-    let missing = stripes.iter().filter(|stripe| !is_there(stripe.device)).count();
-    match chunk.profile {
-        Profile::Single | Profile::Raid0 => missing == 0,
-        Profile::Dup | Profile::Raid1 | Profile::Raid1c3 | Profile::Raid1c4 => any(stripes),
-        Profile::Raid10 => stripes.chunks(2).all(any),
-        Profile::Raid5 => missing <= 1,
-        Profile::Raid6 => missing <= 2,
+    let facts = chunk.profile.facts();
+    if has_parity(chunk) {
+        let missing = stripes.iter().filter(|stripe| !is_there(stripe.device)).count();
+        return missing <= usize::from(facts.parities);
     }
+    // The stripes that hold the same bytes lie side by side.
+    let any = |stripes: &[Stripe]| stripes.iter().any(|stripe| is_there(stripe.device));
+    stripes.chunks(usize::from(facts.copies)).all(any)
 }
 
-/// Where a range is written: the parts of all copies.
+fn has_parity(chunk: &MappedChunk) -> bool {
+    chunk.profile.facts().parities > 0
+}
+
+/// What is to be written for a range, and how many of these writes may fail.
 ///
 /// # Errors
 /// As [`plan_read`].
-pub fn plan_write(
-    chunk: &MappedChunk,
-    logical: Logical,
-    length: u64,
-) -> Result<Vec<StripeRange>, VolumeError> {
+pub fn plan_write(chunk: &MappedChunk, logical: Logical, length: u64) -> Result<WritePlan, VolumeError> {
     if !chunk.profile.is_writable() {
         return Err(VolumeError::UnsupportedProfile { profile: chunk.profile, operation: "writing" });
     }
-    let copies = 0..chunk.profile.copies();
-    let parts: Option<Vec<_>> =
-        copies.map(|mirror| mirrored::place(chunk, logical, length, mirror)).collect();
-    parts.ok_or(VolumeError::Unmapped { logical, length })
+    let facts = chunk.profile.facts();
+    let write = |mirror| {
+        let place = mirrored::place(chunk, logical, length, mirror)?;
+        let role = if mirror == 0 { WriteRole::Data } else { WriteRole::Copy };
+        Some(PlannedWrite { place, role })
+    };
+    let writes: Option<Vec<_>> = (0..facts.copies).map(write).collect();
+    let writes = writes.ok_or(VolumeError::Unmapped { logical, length })?;
+    // As Linux has it (`btrfs_chunk_max_errors`). That is none with DUP: a device that failed to write one
+    // copy is not trusted with the only other.
+    Ok(WritePlan { writes, tolerated_failures: facts.tolerated_failures })
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use vlinder_format::Logical;
 use vlinder_format::chunk::STRIPE_LENGTH;
 
 use super::galois::{add_multiple, inverse, multiply, power};
-use super::kind::Profile;
 use super::stripes::{StripeRange, stripes_of};
 use crate::mapped_chunk::MappedChunk;
 
@@ -40,16 +39,15 @@ pub struct Rebuild {
 
 /// Stripes of data in a row of this chunk; none where there are too few devices.
 fn data_columns(chunk: &MappedChunk) -> Option<u64> {
-    let parities = if chunk.profile == Profile::Raid6 { 2 } else { 1 };
-    let columns = u64::try_from(chunk.chunk.stripes.len()).ok()?.checked_sub(parities)?;
+    let columns = u64::from(chunk.profile.facts().data_stripes(chunk.chunk.stripe_count())?);
     (columns > 0).then_some(columns)
 }
 
 /// In how many ways each byte can be had: directly, or worked out.
-pub(super) fn ways(chunk: &MappedChunk) -> u8 {
+pub(super) fn reconstructions(chunk: &MappedChunk) -> u8 {
     let others = data_columns(chunk).unwrap_or(1).saturating_sub(1);
-    match chunk.profile {
-        Profile::Raid6 => u8::try_from(others.saturating_add(3)).unwrap_or(u8::MAX),
+    match chunk.profile.facts().parities {
+        2 => u8::try_from(others.saturating_add(3)).unwrap_or(u8::MAX),
         _ => 2,
     }
 }
@@ -60,7 +58,7 @@ fn stripe_at(
     row: u64,
     column: u64,
     inside: u64,
-    way: u8,
+    reconstruction: u8,
     part: (u64, u64),
 ) -> Option<StripeRange> {
     let count = u64::try_from(chunk.chunk.stripes.len()).ok()?;
@@ -68,7 +66,13 @@ fn stripe_at(
     let stripe = chunk.chunk.stripes.get(usize::try_from(index).ok()?)?;
     let behind = row.checked_mul(STRIPE_LENGTH)?.checked_add(inside)?;
     let physical = stripe.physical.checked_add(behind)?;
-    Some(StripeRange { mirror: way, device: stripe.device, physical, start: part.0, length: part.1 })
+    Some(StripeRange {
+        mirror: reconstruction,
+        device: stripe.device,
+        physical,
+        start: part.0,
+        length: part.1,
+    })
 }
 
 /// Where a range is read directly, a part for each stripe.
@@ -87,8 +91,17 @@ pub(super) fn places(chunk: &MappedChunk, logical: Logical, length: u64) -> Opti
 }
 
 /// What is read to work a range out in one of the ways after the first.
-pub(super) fn rebuilds(chunk: &MappedChunk, logical: Logical, length: u64, way: u8) -> Option<Vec<Rebuild>> {
-    if length == 0 || !chunk.contains(logical, length) || way == 0 || way >= ways(chunk) {
+pub(super) fn rebuilds(
+    chunk: &MappedChunk,
+    logical: Logical,
+    length: u64,
+    reconstruction: u8,
+) -> Option<Vec<Rebuild>> {
+    if length == 0
+        || !chunk.contains(logical, length)
+        || reconstruction == 0
+        || reconstruction >= reconstructions(chunk)
+    {
         return None;
     }
     let columns = data_columns(chunk)?;
@@ -98,10 +111,13 @@ pub(super) fn rebuilds(chunk: &MappedChunk, logical: Logical, length: u64, way: 
             let (row, wanted) = (part.number.checked_div(columns)?, part.number.checked_rem(columns)?);
             let others: Vec<u64> = (0..columns).filter(|column| *column != wanted).collect();
             // In the ways after P and Q each of the others in turn is taken for bad.
-            let left_out = usize::from(way).checked_sub(3).and_then(|number| others.get(number).copied());
-            let (with_p, with_q) = (way != 2, way >= 2);
+            let left_out =
+                usize::from(reconstruction).checked_sub(3).and_then(|number| others.get(number).copied());
+            let (with_p, with_q) = (reconstruction != 2, reconstruction >= 2);
             let mut sources = Vec::with_capacity(chunk.chunk.stripes.len());
-            let at = |column| stripe_at(chunk, row, column, part.inside, way, (part.start, part.length));
+            let at = |column| {
+                stripe_at(chunk, row, column, part.inside, reconstruction, (part.start, part.length))
+            };
             for column in others.into_iter().filter(|column| Some(*column) != left_out) {
                 sources.push((Column::Data(usize::try_from(column).ok()?), at(column)?));
             }

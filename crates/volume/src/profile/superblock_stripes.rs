@@ -6,18 +6,14 @@ use vlinder_format::Logical;
 use vlinder_format::chunk::{STRIPE_LENGTH, Stripe};
 use vlinder_format::superblock::SuperblockMirror;
 
-use super::kind::Profile;
 use crate::mapped_chunk::MappedChunk;
 
 impl MappedChunk {
     /// The logical ranges that lie under superblock copies of any device, in order and apart; nothing may be
     /// allocated there. (Chunks lie over the copies; Linux excludes these bytes from their groups.)
     pub fn superblock_ranges(&self) -> Vec<Range<Logical>> {
-        match self.profile {
-            Profile::Single | Profile::Dup => mirrored_ranges(self),
-            // Nothing is allocated in chunks of profiles that can't be written.
-            _ => Vec::new(),
-        }
+        // Nothing is allocated in chunks of profiles that can't be written.
+        if self.profile.is_writable() { mirrored_ranges(self) } else { Vec::new() }
     }
 }
 

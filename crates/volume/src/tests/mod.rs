@@ -1,6 +1,7 @@
 //! Volumes over memory, with faults.
 
-mod kept;
+mod memory_overlay;
+mod one_reconstruction;
 mod open;
 mod raid;
 mod reading;

@@ -450,9 +450,42 @@ fn what_was_healed_and_by_what_is_counted_for_each_device() {
     let mut is_good = |_: usize, bytes: &[u8]| bytes == vec![7; 4096];
     volume.read_data(ReadRequest { logical: CHUNK, length: 4096 }, &mut is_good).unwrap();
     assert_eq!(
-        volume.member(DeviceId(1)).map(Member::healing),
+        volume.member(DeviceId(1)).as_deref().map(Member::healing),
         Some(Healing { healed: 1, rewritten: 1, stood_in: 1 })
     );
+}
+
+#[test]
+fn what_parity_gives_is_compared_with_what_was_read_directly() {
+    for (profile, devices, count) in [(Profile::Raid5, 3, 2), (Profile::Raid6, 4, 4)] {
+        let (columns, _) = shape(profile, devices).unwrap();
+        let content = random(devices, (columns * ROWS * STRIPE_LENGTH) as usize);
+        let mut laid = lay_out(profile, devices, &content);
+        let request = ReadRequest { logical: Logical(START), length: content.len() };
+        let of = |volume| Reconstructions::of(volume, request).unwrap();
+        let sound = volume(profile, &laid, &[State::Good; 4][..devices as usize]);
+        assert_eq!(of(&sound).count(), count, "{profile}");
+        for number in 0..count {
+            assert_eq!(of(&sound).compare(number, &content), Ok(vec![]), "{profile}");
+        }
+        // The first sector of P of the first row.
+        laid[columns as usize][0] ^= 1;
+        let damaged = volume(profile, &laid, &[State::Good; 4][..devices as usize]);
+        assert_eq!(of(&damaged).compare(0, &content), Ok(vec![]), "{profile}");
+        let wrong = of(&damaged).compare(1, &content).unwrap();
+        let behind = |column| Logical(START + column * STRIPE_LENGTH);
+        assert_eq!(wrong, (0..columns).map(behind).collect::<Vec<_>>(), "{profile}");
+        let states = [State::Good; 4];
+        let writable = volume_for(Access::ReadWrite, profile, &laid, &states[..devices as usize]);
+        let replacement = crate::Replacement {
+            bad: 0,
+            fault: CopyFault::MissingDevice { device: DeviceId(1) },
+            good: 1,
+            bytes: &content,
+        };
+        let rewritten = of(&writable).rewrite(replacement, &mut |_| true);
+        assert_eq!(rewritten, Err(VolumeError::UnsupportedProfile { profile, operation: "writing" }));
+    }
 }
 
 /// How many bad copies a sector has that has any.

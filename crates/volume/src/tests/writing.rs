@@ -1,5 +1,6 @@
 use super::*;
 use crate::known_primaries::KnownPrimaries;
+use crate::profile::plan_write;
 use vlinder_device::Data;
 use vlinder_format::superblock::SuperblockFault;
 
@@ -33,6 +34,27 @@ fn a_copy_that_fails_is_an_error_and_counted() {
     assert_eq!(volume.member(DeviceId(1)).unwrap().statistics().write_errors, 1);
     assert_eq!(volume.members().take_changed_statistics().len(), 1);
     assert_eq!(volume.members().take_changed_statistics().len(), 0);
+}
+
+#[test]
+fn a_range_counts_as_written_while_no_more_writes_fail_than_its_plan_tolerates() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    let planned = |logical: u64, tolerated_failures| {
+        let (chunk, request) = (volume.chunk(CHUNK, 4096).unwrap(), request(logical, 1));
+        let plan = plan_write(&chunk, request.logical, 4096).unwrap();
+        assert_eq!(plan.tolerated_failures, 0, "DUP lies on one device");
+        (WritePlan { tolerated_failures, ..plan }, request.data)
+    };
+    let errors = || volume.member(DeviceId(1)).unwrap().statistics().write_errors;
+    device.fail_writes_of(place_of(CHUNK, 1));
+    PendingWrites::submit(&volume, vec![planned(0, 1), planned(4096, 1)]).wait().unwrap();
+    assert_eq!(errors(), 1, "told to the health of its device all the same");
+    device.fail_writes_of(place_of(CHUNK, 0));
+    let failed = PendingWrites::submit(&volume, vec![planned(4096, 0), planned(0, 1)]).wait();
+    let VolumeError::WriteFailed { failures } = failed.unwrap_err() else { panic!("another error") };
+    assert_eq!(failures.iter().map(|failure| failure.mirror).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(errors(), 3);
 }
 
 #[test]
@@ -202,12 +224,12 @@ fn another_writers_publication_during_opening_is_noticed() {
     let offset = SuperblockMirror::Primary.offset();
     let volume = dup_volume(&device, Access::ReadWrite);
     device.write_at(offset, primary(&published)).unwrap();
-    let mut primaries = KnownPrimaries::read(volume.members());
+    let mut primaries = KnownPrimaries::read(&volume.members());
     primaries.believe(DeviceId(1), &read);
-    assert!(matches!(primaries.check(volume.members()), Err(VolumeError::WrittenByAnother { .. })));
+    assert!(matches!(primaries.check(&volume.members()), Err(VolumeError::WrittenByAnother { .. })));
     device.write_at(offset, primary(&read)).unwrap();
-    let mut primaries = KnownPrimaries::read(volume.members());
+    let mut primaries = KnownPrimaries::read(&volume.members());
     primaries
         .believe(DeviceId(1), &superblock::find(&*device, SuperblockChoice::default()).unwrap().superblock);
-    primaries.check(volume.members()).unwrap();
+    primaries.check(&volume.members()).unwrap();
 }

@@ -9,7 +9,7 @@ use crate::workload::node_kind::NodeKind;
 use crate::workload::operation::{OpenSlot, Place};
 
 /// As many names as a file can have.
-const MOST_LINKS: u32 = 65_535;
+const MAX_LINKS: u32 = 65_535;
 
 /// Operations that make and remove names, and open and close files.
 pub(super) struct NameOperations<'m> {
@@ -101,7 +101,7 @@ impl<'m> NameOperations<'m> {
         if node.links == 0 && !self.is_temporary(file) {
             return Err(Errno::NOENT);
         }
-        if node.links >= MOST_LINKS {
+        if node.links >= MAX_LINKS {
             return Err(Errno::MLINK);
         }
         if self.state.is_trial() {

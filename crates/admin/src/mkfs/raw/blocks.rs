@@ -24,9 +24,9 @@ pub(super) fn encode(
         let chunk = layout.chunk_for(tree.root);
         for block in &tree.blocks {
             let bytes = encode_block(parameters, tree, block);
-            let places = plan_write(chunk, block.logical, u64::from(parameters.node_size))
+            let plan = plan_write(chunk, block.logical, u64::from(parameters.node_size))
                 .expect("the chunks of a new file system are longer than its trees");
-            writes.extend(places.into_iter().map(|place| (place.physical, bytes.clone())));
+            writes.extend(plan.places().map(|place| (place.physical, bytes.clone())));
         }
     }
     writes.sort_by_key(|(place, _)| *place);

@@ -127,7 +127,7 @@ impl Planner<'_> {
             io_align: stripe_io,
             io_width: stripe_io,
             sector_size,
-            sub_stripes: 1,
+            sub_stripes: profile.facts().sub_stripes,
             stripes,
         };
         self.chunks.push(MappedChunk { logical: Logical(self.logical), chunk, profile });

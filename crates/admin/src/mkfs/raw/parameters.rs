@@ -117,7 +117,7 @@ impl MkfsParameters {
             return Err(ParameterError::NodeSize { found: node_size, sector_size });
         }
         for found in [data_profile, metadata_profile] {
-            if !matches!(found, Profile::Single | Profile::Dup) {
+            if !found.is_writable() {
                 return Err(ParameterError::Profile { found });
             }
         }

@@ -13,7 +13,7 @@ use crate::place::{Entry, Location};
 use vlinder_format::inode::FileType;
 
 /// More threads wait for each other in the directories of the host.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 /// Files handed to a thread at a time: mostly a directory's, for threads that make files in one directory
 /// wait for each other.
 const BATCH: usize = 64;
@@ -31,7 +31,7 @@ impl Copier<'_> {
     pub fn copy(&self, from: &Location, to: &Location) -> Result<(), Failure> {
         let mut scratch = Scratch::default();
         let Some(top) = self.one(from, to, None, &mut scratch)? else { return Ok(()) };
-        let threads = thread::available_parallelism().min(MOST_THREADS);
+        let threads = thread::available_parallelism().min(MAX_THREADS);
         if threads < 2 || to.directory.is_image() {
             self.walk(top, None, &mut scratch);
         } else {

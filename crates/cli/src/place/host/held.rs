@@ -19,7 +19,7 @@ use crate::failure::{Failure, Kind};
 use crate::text::escaped;
 
 /// Descriptors that one walk holds at most; the threads of a copy lag behind by fewer directories.
-const MOST_HELD: u64 = 64;
+const MAX_HELD: u64 = 64;
 /// And at least, however few the process may have.
 const FEWEST_HELD: u64 = 4;
 
@@ -51,8 +51,8 @@ struct Pool {
 impl Pool {
     fn new() -> Self {
         // Others share the limit: files, images, a second walk.
-        let share = rustix::process::getrlimit(Resource::Nofile).current.map_or(MOST_HELD, |limit| limit / 8);
-        let most = usize::try_from(share.clamp(FEWEST_HELD, MOST_HELD)).unwrap_or(usize::MAX);
+        let share = rustix::process::getrlimit(Resource::Nofile).current.map_or(MAX_HELD, |limit| limit / 8);
+        let most = usize::try_from(share.clamp(FEWEST_HELD, MAX_HELD)).unwrap_or(usize::MAX);
         Self { most, open: Mutex::default() }
     }
 

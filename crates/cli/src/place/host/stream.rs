@@ -9,7 +9,7 @@ use crate::place::content::Run;
 /// What holes are written from.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// `UIO_MAXIOV` of Linux: parts that one call takes.
-const MOST_PARTS: usize = 1024;
+const MAX_PARTS: usize = 1024;
 
 /// A pipe or a character device. Runs of data and the holes between them go to it many in one call, from
 /// where they are.
@@ -28,7 +28,7 @@ impl HostStream {
 
     /// Writes runs of data, which follow one another, with what lies before each as zeros.
     pub fn write_runs(&mut self, runs: &[Run<'_>]) -> Result<(), Failure> {
-        let mut parts = Vec::with_capacity(MOST_PARTS);
+        let mut parts = Vec::with_capacity(MAX_PARTS);
         for (offset, data) in runs {
             self.gather_zeros(*offset, &mut parts)?;
             self.gather(data, &mut parts)?;
@@ -52,7 +52,7 @@ impl HostStream {
     }
 
     fn gather<'a>(&mut self, data: &'a [u8], parts: &mut Vec<IoSlice<'a>>) -> Result<(), Failure> {
-        if parts.len() == MOST_PARTS {
+        if parts.len() == MAX_PARTS {
             self.write(parts)?;
         }
         parts.push(IoSlice::new(data));

@@ -14,13 +14,13 @@ use crate::error::VolumeError;
 use crate::request::{ReadRequest, WriteRequest};
 
 /// Sectors by number.
-pub(crate) struct KeptWrites {
+pub(crate) struct MemoryOverlay {
     sectors: RwLock<BTreeMap<u64, Arc<[u8]>>>,
     sector_bytes: u64,
     most_bytes: u64,
 }
 
-impl KeptWrites {
+impl MemoryOverlay {
     /// Keeps at most so many bytes.
     pub(crate) fn new(sector_size: u32, most_bytes: u64) -> Self {
         Self { sectors: RwLock::default(), sector_bytes: u64::from(sector_size.max(1)), most_bytes }
@@ -93,10 +93,10 @@ impl KeptWrites {
     }
 }
 
-impl core::fmt::Debug for KeptWrites {
+impl core::fmt::Debug for MemoryOverlay {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         formatter
-            .debug_struct("KeptWrites")
+            .debug_struct("MemoryOverlay")
             .field("sectors", &self.sectors.read().len())
             .finish_non_exhaustive()
     }

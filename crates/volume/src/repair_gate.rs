@@ -16,20 +16,20 @@ struct State {
 
 /// Any number of writes, or one repair.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct RepairGate {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 /// A write in flight, which may outlive the call that began it.
 #[derive(Debug)]
-pub(crate) struct WritePass(Arc<Gate>);
+pub(crate) struct WritePass(Arc<RepairGate>);
 
 /// A repair in progress.
 #[derive(Debug)]
-pub(crate) struct RepairPass<'a>(&'a Gate);
+pub(crate) struct RepairPass<'a>(&'a RepairGate);
 
-impl Gate {
+impl RepairGate {
     pub(crate) fn enter_write(self: &Arc<Self>) -> WritePass {
         let mut state = self.state.lock();
         while state.repairing {
