@@ -6,9 +6,9 @@
 //! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
 //!
 //! Reading path: [`Charge`] and its price (what a change may take), [`ReserveAccess`] and [`Wanted`] (how
-//! much of the rest a caller may take), `promises` (whether all promises fit together), `groups` (what of a block group
-//! is free, reserved, used and pinned), [`SpaceManager`], [`Pins`] and [`Reservations`] (all of that, under
-//! one lock), `tickets` (the order of callers that were refused).
+//! much of the rest a caller may take), `promises` (whether all promises fit together), `groups` (what of a
+//! block group is free, reserved, used and pinned), [`SpaceManager`], [`Pins`] and [`Reservations`] (all of
+//! that, under one lock), `tickets` (the order of callers that were refused).
 
 mod chains;
 mod charge;

@@ -70,7 +70,7 @@ fn a_write_to_an_open_file_is_a_change_too() {
 }
 
 #[test]
-fn nothing_is_warned_of_without_changes_or_after_a_sync_or_close() {
+fn nothing_is_warned_of_where_nothing_is_unsaved() {
     assert_eq!(warnings("read", |image| assert!(!image.exists("/file").unwrap())), 0);
     let write_and = |end: fn(Image)| {
         move |image: Image| {

@@ -81,7 +81,7 @@ fn a_bad_copy_is_rewritten_with_the_good_one() {
 }
 
 #[test]
-fn nothing_is_rewritten_where_nothing_may_be_written_or_the_good_copy_changed() {
+fn nothing_is_rewritten_that_changed_or_may_not_be() {
     let device = Faulty::new(LENGTH);
     let volume = written(&device);
     let other = [vec![3; 4096], vec![4; 4096]].concat();

@@ -37,7 +37,7 @@ fn a_copy_that_fails_is_an_error_and_counted() {
 }
 
 #[test]
-fn a_range_counts_as_written_while_no_more_writes_fail_than_its_plan_tolerates() {
+fn a_range_is_written_while_its_plan_tolerates_the_failures() {
     let device = Faulty::new(LENGTH);
     let volume = dup_volume(&device, Access::ReadWrite);
     let planned = |logical: u64, tolerated_failures| {
