@@ -4,7 +4,7 @@ use vlinder_base::sync::Arc;
 use vlinder_data::{FileStore, InodeId, begin};
 use vlinder_format::inode::Timestamp;
 use vlinder_format::{Generation, RootId};
-use vlinder_transaction::{Engine, Handle, Reservation};
+use vlinder_transaction::{Engine, EngineError, Handle, ReadOnlyReason, Reservation};
 
 use crate::access_time::AccessTimeRule;
 use crate::closer::Closer;
@@ -235,12 +235,14 @@ impl Filesystem {
     /// Writes everything out, commits, and lets go of this handle.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync).
+    /// As [`sync`](Self::sync); that an error made the file system read-only before, so that what was done
+    /// since the last success may be lost.
     pub fn close(self) -> Result<()> {
-        if !self.is_read_only() {
-            self.sync()?;
+        match self.engine().read_only_reason() {
+            None => self.sync().map(drop),
+            Some(reason @ ReadOnlyReason::Error(_)) => Err(EngineError::ReadOnly { reason }.into()),
+            Some(_) => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -65,7 +65,8 @@ impl<'a> Standing<'a> {
     /// What writing everything out and committing met.
     pub fn close(filesystem: Filesystem) -> Result<Option<ReadOnlyReason>> {
         let engine = Arc::clone(filesystem.engine());
-        let closed = filesystem.close();
+        let closed = if filesystem.is_read_only() { Ok(()) } else { filesystem.sync().map(drop) };
+        drop(filesystem);
         // The last handle commits when it is dropped, wherever that is: only then is the reason final.
         wait_until_alone(&engine);
         let reason = engine.read_only_reason();

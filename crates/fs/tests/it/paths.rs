@@ -6,7 +6,7 @@ use crate::support::image;
 use vlinder_fs::Refusal;
 use vlinder_fs::path::Files;
 use vlinder_testkit::kernel::btrfs_check;
-use vlinder_testkit::{Scratch, require};
+use vlinder_testkit::{Scratch, golden, require};
 
 #[test]
 fn files_and_directories_by_path() {
@@ -72,4 +72,18 @@ fn files_and_directories_by_path() {
     let again = Files::open(&image).unwrap();
     assert_eq!(again.read_to_string("/subvolume/file").unwrap(), "changed");
     assert_eq!(again.metadata("/copy").unwrap().link_count, 1);
+}
+
+#[test]
+fn closing_tells_that_an_error_may_have_lost_something() {
+    let scratch = Scratch::new("paths-closing");
+    let image = scratch.join("image");
+    golden::unpack("empty", &image).unwrap();
+    let files = Files::open(&image).unwrap();
+    files.write("/file", vec![1; 1 << 20]).unwrap();
+    // Another program cuts the image.
+    std::fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(1 << 20).unwrap();
+    files.filesystem().sync().unwrap_err();
+    assert!(files.filesystem().is_read_only());
+    files.close().unwrap_err();
 }
