@@ -54,6 +54,8 @@ pub struct FoundExtent {
     pub is_data: bool,
     /// The transaction that allocated it.
     pub generation: Generation,
+    /// How many references the extent tree counts, pending ones left out.
+    pub references: u64,
 }
 
 /// No extent is longer: what Linux preallocates at once, twice what it writes at once. So a count that is too
@@ -124,7 +126,9 @@ impl<'a> ExtentUsers<'a> {
             let start = Logical(key.objectid.0);
             let holds = logical.0.wrapping_sub(start.0) < length_bytes;
             let generation = header.generation;
-            return Ok(holds.then_some(FoundExtent { start, length_bytes, is_data, generation }));
+            let references = header.references;
+            let found = FoundExtent { start, length_bytes, is_data, generation, references };
+            return Ok(holds.then_some(found));
         }
         Ok(None)
     }

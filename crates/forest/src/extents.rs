@@ -56,6 +56,7 @@ impl ExtentWalk<'_> {
                 length_bytes,
                 is_data: header.flags.has(ExtentFlags::DATA),
                 generation: header.generation,
+                references: header.references,
             };
             self.cursor.advance()?;
             return Ok(Some(extent));

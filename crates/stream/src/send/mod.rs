@@ -13,6 +13,7 @@ mod receiver_names;
 mod removals;
 mod sender;
 mod state;
+mod subvolume;
 #[cfg(test)]
 mod tests;
 mod tree_names;
@@ -21,6 +22,8 @@ pub use content::ContentSource;
 pub use error::SendError;
 pub use name_change::NameChange;
 pub use namespace::Namespace;
-pub use sender::{SentSubvolume, send};
+pub use sender::{Sending, send};
 pub use state::{Identity, InodeFacts, Link, Names};
+pub(crate) use subvolume::CloneRoot;
+pub use subvolume::SentSubvolume;
 pub use tree_names::TreeNames;

@@ -126,7 +126,8 @@ impl FileNames {
         let after: HashSet<&Link> = new.iter().collect();
         let kept = old.iter().filter(|link| after.contains(link)).cloned().collect();
         let spare = old.iter().filter(|link| !after.contains(link)).cloned().map(Place::Link).collect();
-        let missing = new.iter().filter(|link| !before.contains(link)).cloned().collect();
+        // The last is given first, and further names are made from the one that came first: the oldest.
+        let missing = new.iter().rev().filter(|link| !before.contains(link)).cloned().collect();
         Self { kept, spare, missing }
     }
 

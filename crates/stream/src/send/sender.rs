@@ -2,83 +2,82 @@
 
 use std::io::Write;
 
-use vlinder_base::sync::Arc;
 use vlinder_data::Extent;
 use vlinder_forest::{Difference, ForestError, compare};
 use vlinder_format::inode::{DeviceNumber, FileType};
-use vlinder_format::{Generation, ItemType, Key, ObjectId, Uuid};
-use vlinder_tree::{Readahead, Root, Trees};
+use vlinder_format::{ItemType, Key, ObjectId};
+use vlinder_tree::Readahead;
 
+use super::content::{CloneSearch, ContentTurn, Outlet};
 use super::inode_turn::{InodeTurn, times_of};
 use super::tree_names::{TreeNames, facts, item_fault};
-use super::{ContentSource, Identity, NameChange, Namespace, SendError};
+use super::{CloneRoot, ContentSource, Identity, NameChange, Namespace, SendError, SentSubvolume};
 use crate::wire::{Command, Node, Snapshot, StreamWriter};
 
 /// Leaves that a walk over a whole tree reads ahead.
 const LEAVES_AHEAD: usize = 64;
 
-/// A subvolume that is sent, or its parent: a tree that stands still.
-pub struct SentSubvolume<'a> {
-    /// Where its blocks are read.
-    pub trees: &'a Trees,
-    /// The tree.
-    pub root: Arc<Root>,
-    /// The UUID that the receiver knows it by: the one it was received with, else its own.
-    pub uuid: Uuid,
-    /// The transaction of its last change.
-    pub transid: Generation,
+/// What is sent, and what the receiver has.
+pub struct Sending<'a> {
+    /// The name that the subvolume gets there.
+    pub name: &'a [u8],
+    /// The subvolume.
+    pub subvolume: SentSubvolume<'a>,
+    /// The one that it is sent as a change of.
+    pub parent: Option<SentSubvolume<'a>>,
+    /// Further ones that the receiver has: ranges are cloned from them.
+    pub clone_sources: Vec<SentSubvolume<'a>>,
+    /// Where the bytes of files are read.
+    pub source: ContentSource<'a>,
 }
 
-/// Sends one subvolume.
+/// Sends one subvolume: all commands but the one that ends a stream.
 ///
 /// # Errors
 /// What reading or writing met.
-pub fn send<W: Write>(
-    name: &[u8],
-    subvolume: &SentSubvolume<'_>,
-    parent: Option<&SentSubvolume<'_>>,
-    source: &ContentSource<'_>,
-    output: &mut StreamWriter<W>,
-) -> Result<(), SendError> {
-    let (path, uuid, transid) = (name, subvolume.uuid, subvolume.transid);
+pub fn send<W: Write>(sending: &Sending<'_>, output: &mut StreamWriter<W>) -> Result<(), SendError> {
+    let Sending { name: path, subvolume, parent, .. } = sending;
+    let (uuid, transid) = (subvolume.uuid, subvolume.transid);
     output.put(&match parent {
         None => Command::Subvolume { path, uuid, transid },
-        Some(parent) => Command::Snapshot(Snapshot {
-            path,
-            uuid,
-            transid,
-            parent_uuid: parent.uuid,
-            parent_transid: parent.transid,
-        }),
+        Some(parent) => {
+            let (parent_uuid, parent_transid) = (parent.uuid, parent.transid);
+            Command::Snapshot(Snapshot { path, uuid, transid, parent_uuid, parent_transid })
+        }
     })?;
-    let new = TreeNames::new(subvolume.trees, Arc::clone(&subvolume.root));
-    let old = parent.map(|parent| TreeNames::new(parent.trees, Arc::clone(&parent.root)));
+    let new = subvolume.names();
+    let old = parent.as_ref().map(SentSubvolume::names);
+    let clone_roots: Vec<CloneRoot<'_>> =
+        parent.iter().chain(&sending.clone_sources).map(SentSubvolume::clone_root).collect();
+    let own = subvolume.root.id();
     let mut sender = Sender {
+        sending,
         namespace: Namespace::new(old.as_ref(), &new),
+        clones: CloneSearch::new(subvolume.forest, own, &clone_roots)?,
         old: old.as_ref(),
         new: &new,
-        source,
         output,
         number: ObjectId(0),
         turn: None,
     };
     match parent {
         None => sender.walk(subvolume)?,
-        Some(parent) => {
-            compare((parent.trees, &parent.root), (subvolume.trees, &subvolume.root), |key, difference| {
-                sender.note(key, difference)
-            })?
-        }
+        Some(parent) => compare(
+            (parent.forest.trees(), &parent.root),
+            (subvolume.forest.trees(), &subvolume.root),
+            |key, difference| sender.note(key, difference),
+        )?,
     }
     sender.finish()
 }
 
 /// Turns items, in the order of their keys, into commands.
 struct Sender<'a, W> {
+    sending: &'a Sending<'a>,
     old: Option<&'a TreeNames<'a>>,
     new: &'a TreeNames<'a>,
     namespace: Namespace<'a, TreeNames<'a>>,
-    source: &'a ContentSource<'a>,
+    clones: CloneSearch<'a>,
     output: &'a mut StreamWriter<W>,
     /// The number whose items come.
     number: ObjectId,
@@ -86,13 +85,13 @@ struct Sender<'a, W> {
     turn: Option<InodeTurn>,
 }
 
-impl<W: Write> Sender<'_, W> {
+impl<'a, W: Write> Sender<'a, W> {
     /// Sends all that a tree has.
     fn walk(&mut self, subvolume: &SentSubvolume<'_>) -> Result<(), SendError> {
         let first = Key::new(ObjectId::FIRST_FREE, ItemType::INODE_ITEM, 0);
         let readahead = Readahead::Forward(LEAVES_AHEAD);
         let mut cursor =
-            subvolume.trees.cursor(&subvolume.root, &first, readahead).map_err(ForestError::from)?;
+            subvolume.forest.trees().cursor(&subvolume.root, &first, readahead).map_err(ForestError::from)?;
         while let Some((key, data)) = cursor.item() {
             self.note(key, Difference::Added(data))?;
             cursor.advance().map_err(ForestError::from)?;
@@ -109,14 +108,18 @@ impl<W: Write> Sender<'_, W> {
             self.end_turn()?;
             self.begin_turn(key.objectid)?;
         }
-        let Some(turn) = &mut self.turn else { return Ok(()) };
-        match (turn.is_replaced, key.item_type) {
+        let Some(mut turn) = self.turn.take() else { return Ok(()) };
+        match (&mut turn.content, key.item_type) {
             // What has the number now has nothing of what had it: its items were all sent when it began.
-            (true, _) => Ok(()),
-            (false, ItemType::XATTR_ITEM) => turn.note_attributes(key, difference, self.output),
-            (false, ItemType::EXTENT_DATA) => self.note_extent(key, difference),
-            (false, _) => Ok(()),
+            _ if turn.is_replaced => {}
+            (_, ItemType::XATTR_ITEM) => turn.note_attributes(key, difference, self.output)?,
+            (Some(content), ItemType::EXTENT_DATA) => {
+                self.note_extent(content, &turn.path, key, difference)?;
+            }
+            _ => {}
         }
+        self.turn = Some(turn);
+        Ok(())
     }
 
     fn begin_turn(&mut self, number: ObjectId) -> Result<(), SendError> {
@@ -140,32 +143,48 @@ impl<W: Write> Sender<'_, W> {
         if is_replaced {
             self.send_all_attributes(&mut turn)?;
             if let Some(content) = &mut turn.content {
-                content.send_all(&turn.path, self.new, self.source, self.output)?;
+                content.send_all(&turn.path, self.new, &mut self.outlet())?;
             }
         }
         self.turn = Some(turn);
         Ok(())
     }
 
-    fn note_extent(&mut self, key: Key, difference: Difference<'_>) -> Result<(), SendError> {
-        let Some(turn) = &mut self.turn else { return Ok(()) };
-        let Some(content) = &mut turn.content else { return Ok(()) };
-        let (output, source, path) = (&mut *self.output, self.source, &turn.path[..]);
+    fn note_extent(
+        &mut self,
+        content: &mut ContentTurn,
+        path: &[u8],
+        key: Key,
+        difference: Difference<'_>,
+    ) -> Result<(), SendError> {
+        let sector_bytes = u64::from(self.sending.source.sector_bytes);
         let decode = |data: &[u8]| Extent::decode(key.offset, data).map_err(|fault| item_fault(fault, key));
-        let range = |extent: &Extent| extent.file_range(u64::from(source.sector_bytes));
         let (old, new) = match difference {
             Difference::Removed(old) => (Some(decode(old)?), None),
             Difference::Added(new) => (None, Some(decode(new)?)),
             Difference::Changed { old, new } => (Some(decode(old)?), Some(decode(new)?)),
         };
         match (self.old.filter(|_| content.is_changed()), new) {
-            (None, Some(new)) => content.send_extent(path, &new, source, output),
+            (None, Some(new)) => content.send_extent(path, &new, &mut self.outlet()),
             (None, None) => Ok(()),
             (Some(tree), new) => {
-                let longest = old.iter().chain(&new).map(range).max_by_key(|range| range.end());
-                let longest = longest.unwrap_or_default();
-                content.note(longest, path, (tree, self.new), source, output)
+                let ranges = old.iter().chain(&new).map(|extent| extent.file_range(sector_bytes));
+                let longest = ranges.max_by_key(|range| range.end()).unwrap_or_default();
+                content.note(longest, path, (tree, self.new), &mut self.outlet())
             }
+        }
+    }
+
+    fn outlet(&mut self) -> Outlet<'_, 'a, W> {
+        let subvolume = &self.sending.subvolume;
+        Outlet {
+            source: &self.sending.source,
+            clones: &mut self.clones,
+            namespace: &mut self.namespace,
+            own: subvolume.root.id(),
+            own_uuid: (subvolume.uuid, subvolume.transid),
+            new: self.new,
+            output: self.output,
         }
     }
 
@@ -182,7 +201,7 @@ impl<W: Write> Sender<'_, W> {
             Some(mut turn) => {
                 let trees = self.old.map(|old| (old, self.new));
                 if let Some(content) = &mut turn.content {
-                    content.finish(&turn.path, trees, self.source, self.output)?;
+                    content.finish(&turn.path, trees, &mut self.outlet())?;
                 }
                 turn.finish(self.output)
             }

@@ -58,6 +58,35 @@ impl<'a> TreeNames<'a> {
         Ok(Some(item).filter(|item| item.link_count > 0))
     }
 
+    /// What the planning of names asks about an inode that must be there.
+    ///
+    /// # Errors
+    /// What reading met; there is no such inode.
+    pub(super) fn facts(&self, number: ObjectId) -> Result<InodeFacts, SendError> {
+        self.inode(number)?.ok_or(SendError::MissingInode { inode: number })
+    }
+
+    /// A path of a file in this tree.
+    ///
+    /// # Errors
+    /// What reading met; a path that is longer than any, or goes in a circle.
+    pub(super) fn path(&self, number: ObjectId) -> Result<Vec<u8>, SendError> {
+        let mut identity = self.facts(number)?.identity;
+        let (mut components, mut bytes) = (Vec::new(), 0);
+        while identity != Identity::ROOT {
+            let link = self.links(identity)?.into_iter().next();
+            let link = link.ok_or(SendError::WrongNames { inode: identity.number, names: 0 })?;
+            bytes += link.name.len() + 1;
+            if bytes > usize::from(u16::MAX) {
+                return Err(SendError::PathTooLong { inode: number });
+            }
+            components.push(link.name);
+            identity = link.parent;
+        }
+        components.reverse();
+        Ok(components.join(&b'/'))
+    }
+
     /// The items of an inode's extended attributes.
     ///
     /// # Errors
@@ -99,8 +128,7 @@ impl<'a> TreeNames<'a> {
     }
 
     fn identity(&self, number: ObjectId) -> Result<Identity, SendError> {
-        let facts = self.inode(number)?.ok_or(SendError::MissingInode { inode: number })?;
-        Ok(facts.identity)
+        Ok(self.facts(number)?.identity)
     }
 }
 

@@ -9,13 +9,11 @@ use vlinder_format::inode::{InodeFlags, InodeItem};
 
 use super::changed::{Changed, changed_parts, has_bytes};
 use super::extents::extents_in;
-use super::source::ContentSource;
+use super::outlet::{MAX_READ_BYTES, Outlet, Target};
 use crate::send::SendError;
 use crate::send::tree_names::TreeNames;
-use crate::wire::{Command, Protocol, StreamWriter};
+use crate::wire::Command;
 
-/// Bytes that are read together.
-const MAX_READ_BYTES: u64 = 1 << 20;
 /// A range that differs is looked at when it has grown so long; its extents are held meanwhile.
 const MAX_PENDING_BYTES: u64 = 64 << 20;
 
@@ -54,11 +52,10 @@ impl ContentTurn {
         &mut self,
         path: &[u8],
         extent: &Extent,
-        source: &ContentSource<'_>,
-        output: &mut StreamWriter<W>,
+        outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
-        let range = extent.file_range(u64::from(source.sector_bytes));
-        if has_bytes(extent) { self.write(path, extent, range, source, output) } else { Ok(()) }
+        let range = extent.file_range(u64::from(outlet.source.sector_bytes));
+        if has_bytes(extent) { self.write(path, extent, range, outlet) } else { Ok(()) }
     }
 
     /// Sends all of a file that the receiver has empty.
@@ -66,16 +63,15 @@ impl ContentTurn {
         &mut self,
         path: &[u8],
         tree: &TreeNames<'_>,
-        source: &ContentSource<'_>,
-        output: &mut StreamWriter<W>,
+        outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
         let mut start = 0;
         while start < self.size {
             let end = start.saturating_add(MAX_PENDING_BYTES);
             let range = ByteRange::new(start, end).unwrap_or_default();
-            for extent in extents_in(tree, self.inode, range, u64::from(source.sector_bytes))? {
+            for extent in extents_in(tree, self.inode, range, u64::from(outlet.source.sector_bytes))? {
                 if extent.offset >= start {
-                    self.send_extent(path, &extent, source, output)?;
+                    self.send_extent(path, &extent, outlet)?;
                 }
             }
             start = end;
@@ -89,8 +85,7 @@ impl ContentTurn {
         range: ByteRange,
         path: &[u8],
         (old, new): (&TreeNames<'_>, &TreeNames<'_>),
-        source: &ContentSource<'_>,
-        output: &mut StreamWriter<W>,
+        outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
         let Some(pending) = self.pending.take() else {
             self.pending = Some(range);
@@ -102,7 +97,7 @@ impl ContentTurn {
         }
         // Nothing that begins before this range will come, but what came may reach into it.
         let done = ByteRange::new(pending.start(), pending.end().min(range.start())).unwrap_or_default();
-        self.send_changed(done, path, (old, new), source, output)?;
+        self.send_changed(done, path, (old, new), outlet)?;
         self.pending = ByteRange::new(range.start(), range.end().max(pending.end()));
         Ok(())
     }
@@ -112,16 +107,15 @@ impl ContentTurn {
         &mut self,
         path: &[u8],
         trees: Option<(&TreeNames<'_>, &TreeNames<'_>)>,
-        source: &ContentSource<'_>,
-        output: &mut StreamWriter<W>,
+        outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
         if let (Some(trees), Some(pending)) = (trees, self.pending.take()) {
-            self.send_changed(pending, path, trees, source, output)?;
+            self.send_changed(pending, path, trees, outlet)?;
         }
         let is_shorter = self.old_size.is_some_and(|old| old > self.size);
         let reaches_end = self.old_size.unwrap_or(0).max(self.written_to) >= self.size;
         if is_shorter || !reaches_end {
-            output.put(&Command::Truncate { path, size: self.size })?;
+            outlet.output.put(&Command::Truncate { path, size: self.size })?;
         }
         Ok(())
     }
@@ -131,10 +125,9 @@ impl ContentTurn {
         range: ByteRange,
         path: &[u8],
         (old, new): (&TreeNames<'_>, &TreeNames<'_>),
-        source: &ContentSource<'_>,
-        output: &mut StreamWriter<W>,
+        outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
-        let sector_bytes = u64::from(source.sector_bytes);
+        let sector_bytes = u64::from(outlet.source.sector_bytes);
         let Some(range) = ByteRange::new(range.start(), range.end().min(self.size)) else { return Ok(()) };
         if range.is_empty() {
             return Ok(());
@@ -143,8 +136,8 @@ impl ContentTurn {
         let after = extents_in(new, self.inode, range, sector_bytes)?;
         for part in changed_parts(range, &before, &after, sector_bytes) {
             match part {
-                Changed::Bytes(range, index) => self.write(path, &after[index], range, source, output)?,
-                Changed::Zeros(range) => self.write_zeros(path, range, output)?,
+                Changed::Bytes(range, index) => self.write(path, &after[index], range, outlet)?,
+                Changed::Zeros(range) => self.write_zeros(path, range, outlet)?,
             }
         }
         Ok(())
@@ -156,18 +149,13 @@ impl ContentTurn {
         path: &[u8],
         extent: &Extent,
         range: ByteRange,
-        source: &ContentSource<'_>,
-        output: &mut StreamWriter<W>,
+        outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
-        let mut at = range.start();
-        let limit = range.end().min(self.size);
-        while at < limit {
-            let end = limit.min(at.saturating_add(MAX_READ_BYTES));
-            let part = ByteRange::new(at, end).unwrap_or_default();
-            let bytes = source.read(extent, part, self.has_checksums)?;
-            self.put(path, at, &bytes, output)?;
-            at = end;
-        }
+        let Some(range) = ByteRange::new(range.start(), range.end().min(self.size)) else { return Ok(()) };
+        let (inode, size, has_checksums) = (self.inode, self.size, self.has_checksums);
+        let old_size = self.old_size.unwrap_or(0).max(self.written_to);
+        outlet.send(Target { path, inode, size, old_size, has_checksums }, extent, range)?;
+        self.written_to = self.written_to.max(range.end());
         Ok(())
     }
 
@@ -176,40 +164,17 @@ impl ContentTurn {
         &mut self,
         path: &[u8],
         range: ByteRange,
-        output: &mut StreamWriter<W>,
+        outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
         let mut at = range.start();
         let limit = range.end().min(self.size).min(self.old_size.unwrap_or(0));
         while at < limit {
             let end = limit.min(at.saturating_add(MAX_READ_BYTES));
             let zeros = vec![0; usize::try_from(end - at).unwrap_or(0)];
-            self.put(path, at, &zeros, output)?;
+            outlet.put(path, at, &zeros)?;
             at = end;
         }
+        self.written_to = self.written_to.max(at);
         Ok(())
-    }
-
-    fn put<W: Write>(
-        &mut self,
-        path: &[u8],
-        offset: u64,
-        bytes: &[u8],
-        output: &mut StreamWriter<W>,
-    ) -> Result<(), SendError> {
-        let mut offset = offset;
-        for data in bytes.chunks(max_write_bytes(output.protocol())) {
-            output.put(&Command::Write { path, offset, data })?;
-            offset += data.len() as u64;
-        }
-        self.written_to = self.written_to.max(offset);
-        Ok(())
-    }
-}
-
-/// Bytes of one write: as many as Linux sends.
-fn max_write_bytes(protocol: Protocol) -> usize {
-    match protocol {
-        Protocol::V1 => 48 << 10,
-        Protocol::V2 | Protocol::V3 => 128 << 10,
     }
 }

@@ -1,0 +1,128 @@
+//! Where the receiver has the bytes of an extent already.
+
+use vlinder_base::sync::Arc;
+use vlinder_forest::{ExtentUser, ExtentUsers, Forest};
+use vlinder_format::{Logical, ObjectId, RootId};
+
+use crate::send::{CloneRoot, SendError};
+
+/// Linux looks no further either (`SEND_MAX_EXTENT_REFS`): the walk would take longer than the bytes.
+const MAX_REFERENCES: u64 = 1024;
+
+/// What comes next of a run of an extent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// This file shows so many bytes of it already.
+    Clone(ExtentUser, u64),
+    /// So many bytes are nowhere.
+    Write(u64),
+}
+
+/// The search for files that show an extent already: of the subvolume that is sent, those that were sent before;
+/// of others that the receiver has, all.
+pub(crate) struct CloneSearch<'a> {
+    users: ExtentUsers<'a>,
+    own: RootId,
+    others: &'a [CloneRoot<'a>],
+    /// The extent that was looked up last, with who shows it.
+    last: (Logical, Arc<[ExtentUser]>),
+}
+
+impl<'a> CloneSearch<'a> {
+    pub fn new(forest: &'a Forest, own: RootId, others: &'a [CloneRoot<'a>]) -> Result<Self, SendError> {
+        let users = ExtentUsers::new(forest, None)?;
+        Ok(Self { users, own, others, last: (Logical(u64::MAX), Arc::from([])) })
+    }
+
+    /// The other subvolume with this number.
+    pub fn other(&self, id: RootId) -> Option<&'a CloneRoot<'a>> {
+        self.others.iter().find(|root| root.id == id)
+    }
+
+    /// What comes next of the bytes of an extent from `start` (in the decompressed extent) on, which are about
+    /// to be sent for an offset of an inode.
+    pub(super) fn next(
+        &mut self,
+        extent: Logical,
+        start: u64,
+        length: u64,
+        here: (ObjectId, u64),
+    ) -> Result<Next, SendError> {
+        let users = self.users_of(extent)?;
+        let known = users.iter().filter_map(|user| self.sent_part(*user, here));
+        Ok(choose(known, start, length))
+    }
+
+    fn users_of(&mut self, extent: Logical) -> Result<Arc<[ExtentUser]>, SendError> {
+        if self.last.0 != extent {
+            let found = self.users.extent_at(extent)?.filter(|found| found.start == extent && found.is_data);
+            // One reference is the run that is sent, in whatever trees; only a subvolume beside the parent can
+            // show that without having been compared.
+            let least = if self.others.len() > 1 { 1 } else { 2 };
+            let is_shared = found.is_some_and(|found| (least..=MAX_REFERENCES).contains(&found.references));
+            let users =
+                if is_shared { self.users.users(extent)?.into_iter().collect() } else { Arc::from([]) };
+            self.last = (extent, users);
+        }
+        Ok(Arc::clone(&self.last.1))
+    }
+
+    /// The part of a run that the receiver has by now.
+    fn sent_part(&self, user: ExtentUser, (inode, offset): (ObjectId, u64)) -> Option<ExtentUser> {
+        if user.root != self.own {
+            return self.other(user.root).map(|_| user);
+        }
+        if user.inode < inode {
+            return Some(user);
+        }
+        let sent = offset.checked_sub(user.file_offset).filter(|_| user.inode == inode)?;
+        Some(ExtentUser { length_bytes: user.length_bytes.min(sent), ..user }).filter(|_| sent > 0)
+    }
+}
+
+/// The run that has the most bytes from `start` on, or up to where one begins.
+fn choose(known: impl Iterator<Item = ExtentUser>, start: u64, length: u64) -> Next {
+    let (mut best, mut next) = (None, length);
+    for user in known {
+        let end = user.extent_offset.saturating_add(user.length_bytes);
+        if user.extent_offset <= start && end > start {
+            let covered = length.min(end - start);
+            if best.is_none_or(|(_, most)| most < covered) {
+                best = Some((user, covered));
+            }
+        } else if user.extent_offset > start {
+            next = next.min(user.extent_offset - start);
+        }
+    }
+    match best {
+        Some((user, covered)) => {
+            // From where the bytes are that are wanted.
+            let skip = start - user.extent_offset;
+            let file_offset = user.file_offset.saturating_add(skip);
+            let length_bytes = user.length_bytes - skip;
+            Next::Clone(ExtentUser { file_offset, extent_offset: start, length_bytes, ..user }, covered)
+        }
+        None => Next::Write(next),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(inode: u64, file_offset: u64, extent_offset: u64, length_bytes: u64) -> ExtentUser {
+        let (root, inode, compressed) = (RootId(256), ObjectId(inode), false);
+        ExtentUser { root, inode, file_offset, extent_offset, length_bytes, compressed }
+    }
+
+    #[test]
+    fn the_longest_run_is_taken_and_what_is_before_the_next_is_written() {
+        let users = [user(300, 1000, 100, 50), user(301, 0, 90, 100), user(302, 7, 400, 10)];
+        let chosen = choose(users.into_iter(), 100, 1000);
+        assert_eq!(chosen, Next::Clone(user(301, 10, 100, 90), 90));
+        assert_eq!(choose(users.into_iter(), 100, 20), Next::Clone(user(300, 1000, 100, 50), 20));
+        assert_eq!(choose(users.into_iter(), 190, 1000), Next::Write(210));
+        assert_eq!(choose(users.into_iter(), 410, 1000), Next::Write(1000));
+        assert_eq!(choose([].into_iter(), 0, 5), Next::Write(5));
+    }
+}
