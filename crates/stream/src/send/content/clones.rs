@@ -18,8 +18,8 @@ pub(super) enum Next {
     Write(u64),
 }
 
-/// The search for files that show an extent already: of the subvolume that is sent, those that were sent before;
-/// of others that the receiver has, all.
+/// The search for files that show an extent already: of the subvolume that is sent, those that were sent
+/// before; of others that the receiver has, all.
 pub(crate) struct CloneSearch<'a> {
     users: ExtentUsers<'a>,
     own: RootId,
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_run_is_taken_and_what_is_before_the_next_is_written() {
+    fn the_longest_run_is_taken_else_bytes_up_to_the_next() {
         let users = [user(300, 1000, 100, 50), user(301, 0, 90, 100), user(302, 7, 400, 10)];
         let chosen = choose(users.into_iter(), 100, 1000);
         assert_eq!(chosen, Next::Clone(user(301, 10, 100, 90), 90));

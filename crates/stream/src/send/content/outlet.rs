@@ -99,8 +99,8 @@ impl<W: Write> Outlet<'_, '_, W> {
         Ok(())
     }
 
-    /// Clones from a file; gives how many bytes, none if the receiver's kernel would refuse. A clone goes in whole
-    /// sectors, but up to the ends of both files.
+    /// Clones from a file; gives how many bytes, none if the receiver's kernel would refuse. A clone goes in
+    /// whole sectors, but up to the ends of both files.
     fn clone_from(
         &mut self,
         target: Target<'_>,
