@@ -39,8 +39,8 @@ impl<'a> CloneSearch<'a> {
         self.others.iter().find(|root| root.id == id)
     }
 
-    /// What comes next of the bytes of an extent from `start` (in the decompressed extent) on, which are about
-    /// to be sent for an offset of an inode.
+    /// What comes next of the bytes of an extent from `start` (in the decompressed extent) on, which are
+    /// about to be sent for an offset of an inode.
     pub(super) fn next(
         &mut self,
         extent: Logical,
@@ -56,8 +56,8 @@ impl<'a> CloneSearch<'a> {
     fn users_of(&mut self, extent: Logical) -> Result<Arc<[ExtentUser]>, SendError> {
         if self.last.0 != extent {
             let found = self.users.extent_at(extent)?.filter(|found| found.start == extent && found.is_data);
-            // One reference is the run that is sent, in whatever trees; only a subvolume beside the parent can
-            // show that without having been compared.
+            // One reference is the run that is sent, in whatever trees; only a subvolume beside the parent
+            // can show that without having been compared.
             let least = if self.others.len() > 1 { 1 } else { 2 };
             let is_shared = found.is_some_and(|found| (least..=MAX_REFERENCES).contains(&found.references));
             let users =

@@ -40,8 +40,8 @@ pub(super) struct Target<'p> {
 }
 
 impl<W: Write> Outlet<'_, '_, W> {
-    /// Sends the bytes of an extent in a range, which ends with the file's bytes: as clones where the receiver
-    /// has them, else as they are.
+    /// Sends the bytes of an extent in a range, which ends with the file's bytes: as clones where the
+    /// receiver has them, else as they are.
     pub(super) fn send(
         &mut self,
         target: Target<'_>,
@@ -117,7 +117,7 @@ impl<W: Write> Outlet<'_, '_, W> {
         let sector_bytes = u64::from(self.source.sector_bytes);
         let length = length.min(there);
         let length = if is_end { length } else { length - length % sector_bytes };
-        let is_aligned = offset % sector_bytes == 0 && user.file_offset % sector_bytes == 0;
+        let is_aligned = offset.is_multiple_of(sector_bytes) && user.file_offset.is_multiple_of(sector_bytes);
         if length == 0 || !is_aligned {
             return Ok(0);
         }
