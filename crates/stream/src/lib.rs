@@ -5,7 +5,9 @@
 //!
 //! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
 //!
-//! Reading path: [`wire`] (a stream as bytes: commands and their attributes), [`send`].
+//! Reading path: [`wire`] (a stream as bytes: commands and their attributes), [`send`],
+//! [`receive`].
 
+pub mod receive;
 pub mod send;
 pub mod wire;

@@ -1,4 +1,4 @@
-//! The read-only flag of subvolumes.
+//! The read-only flag of subvolumes, and what a received one was received from.
 
 use vlinder_data::{begin, put_dirty_inodes};
 use vlinder_format::inode::Timestamp;
@@ -8,6 +8,7 @@ use vlinder_format::{Generation, RootId, Uuid};
 use vlinder_transaction::{ChangeKind, Reservation};
 
 use crate::name_view::Names;
+use crate::stamp::Stamp;
 use crate::{Caller, InodeId, Refusal, Result};
 
 /// Makes a subvolume read-only, or writable. One that was received becomes writable only by force, and
@@ -59,6 +60,51 @@ pub(crate) fn set_subvolume_read_only(
             extension.send_time = Timestamp::EPOCH;
             extension.receive_time = Timestamp::EPOCH;
         }
+    });
+    handle.mark_changed();
+    Ok(())
+}
+
+/// Makes a subvolume a received one: read-only, with the UUID and the transaction of what was sent, as Linux's
+/// `BTRFS_IOC_SET_RECEIVED_SUBVOL` does it.
+///
+/// # Errors
+/// As [`set_subvolume_read_only`].
+pub(crate) fn set_received(
+    names: Names<'_>,
+    caller: &Caller,
+    root: RootId,
+    uuid: Uuid,
+    transid: Generation,
+) -> Result<()> {
+    if names.store().is_read_only() {
+        return Err(Refusal::ReadOnly.into());
+    }
+    let subvolume = names.inodes().subvolume(root)?;
+    let directory = names.inodes().inode(InodeId::root_of(root))?;
+    let owner = directory.state().item;
+    if !names.rights().is_owner_or_capable(caller, &owner) {
+        return Err(Refusal::NotPermitted.into());
+    }
+    vlinder_data::flush_subvolume(names.store(), root)?;
+    put_dirty_inodes(names.store())?;
+    let mut handle = begin(names.store(), Reservation::items(3).of(ChangeKind::Subvolume))?;
+    let before = subvolume.tree().item().received_uuid();
+    if !before.is_nil() && before != uuid {
+        handle.remove_uuid(UuidKind::Received, before, root)?;
+    }
+    if !uuid.is_nil() && before != uuid {
+        handle.add_uuid(UuidKind::Received, uuid, root)?;
+    }
+    let (generation, now) = (handle.generation(), Stamp::of(&handle).time);
+    subvolume.tree().change_item(|item| {
+        item.flags = item.flags.with(RootFlags::READ_ONLY);
+        let extension = item.extension_mut();
+        extension.received_uuid = uuid;
+        extension.send_transaction = transid;
+        extension.receive_transaction = generation;
+        extension.send_time = Timestamp::EPOCH;
+        extension.receive_time = now;
     });
     handle.mark_changed();
     Ok(())

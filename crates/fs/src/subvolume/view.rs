@@ -2,7 +2,7 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_data::InodeId;
-use vlinder_format::RootId;
+use vlinder_format::{Generation, RootId, Uuid};
 
 use super::list::SubvolumeInformation;
 use super::{change, create, default, delete, list};
@@ -119,6 +119,15 @@ impl Subvolumes<'_> {
     /// [`Refusal::NotFound`](crate::Refusal::NotFound).
     pub fn set_read_only(&self, caller: &Caller, root: RootId, read_only: bool, force: bool) -> Result<()> {
         change::set_subvolume_read_only(self.names, caller, root, read_only, force)
+    }
+
+    /// Makes a subvolume a received one: read-only, with the UUID that the sender's has and the transaction in
+    /// which that was changed last.
+    ///
+    /// # Errors
+    /// As [`set_read_only`](Self::set_read_only).
+    pub fn set_received(&self, caller: &Caller, root: RootId, uuid: Uuid, transid: Generation) -> Result<()> {
+        change::set_received(self.names, caller, root, uuid, transid)
     }
 
     /// Deletes the subvolume that has a name in a directory, with all that is in it.

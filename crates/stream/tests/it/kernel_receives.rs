@@ -1,13 +1,15 @@
 //! Linux makes two snapshots, this crate sends both, Linux receives them elsewhere: the walks are equal.
 
+use std::io::BufReader;
 use std::path::Path;
 use std::process::Command;
 
 use vlinder_base::sync::Arc;
 use vlinder_fs::{Filesystem, OpenOptions, RootId};
+use vlinder_stream::receive::Receiver;
 use vlinder_stream::send::{ContentSource, Sending, SentSubvolume, send};
-use vlinder_stream::wire::{Protocol, StreamWriter};
-use vlinder_testkit::kernel::KernelMount;
+use vlinder_stream::wire::{Protocol, StreamReader, StreamWriter};
+use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::{Scratch, require};
 
 /// Names, what is done first, what is done then. They run in a subvolume, in bash.
@@ -136,6 +138,24 @@ fn send_to(image: &Path, parent: Option<&[u8]>, name: &[u8], file: &Path) {
     output.flush().unwrap();
 }
 
+/// Receives a stream into an image that nobody mounted.
+fn receive_here(image: &Path, stream: &Path) {
+    let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
+    let directory = filesystem.root().unwrap();
+    let mut streams = StreamReader::new(BufReader::new(std::fs::File::open(stream).unwrap()));
+    Receiver::new(&filesystem, directory).receive(&mut streams).unwrap();
+    filesystem.close().unwrap();
+}
+
+/// What the snapshots of an image look like to Linux.
+fn look_of_linux(image: &Path) -> [String; 2] {
+    btrfs_check_data(image).unwrap();
+    let mount = KernelMount::of(&[image], "", ALLOWED).unwrap();
+    let walks = ["s1", "s2"].map(|snapshot| bash(&mount.path().join(snapshot), WALK));
+    mount.unmount().unwrap();
+    walks
+}
+
 /// Receives streams into a new file system; gives what its snapshots look like, and the bytes of data.
 fn receive(image: &Path, streams: [&Path; 2]) -> ([String; 2], u64) {
     make(image);
@@ -209,5 +229,17 @@ fn snapshots_travel_full_and_incremental() {
             assert!(ours * 100 <= theirs * 105, "{name}: {ours} bytes, Linux {theirs}");
         }
         assert!(used <= used_by_linux, "{name}: {used} bytes are stored, {used_by_linux} by Linux's streams");
+        for streams in [[&full, &changes], [&full_of_linux, &changes_of_linux]] {
+            make(&target);
+            streams.iter().for_each(|stream| receive_here(&target, stream));
+            assert_eq!(look_of_linux(&target), expected, "{name}, received here");
+        }
+        // Linux goes on with what was received here.
+        make(&target);
+        receive_here(&target, &full);
+        let mount = KernelMount::of(&[&target], "", ALLOWED).unwrap();
+        bash(mount.path(), &format!("btrfs receive -q -f {} .", changes.display()));
+        mount.unmount().unwrap();
+        assert_eq!(look_of_linux(&target), expected, "{name}, received here and there");
     }
 }

@@ -1,0 +1,177 @@
+//! One command.
+
+use vlinder_base::sync::Arc;
+use vlinder_format::inode::{DeviceNumber, FileType, GroupId, UserId};
+use vlinder_fs::{AttributeMode, Caller, FsError, Inode, Refusal, RenameMode, SetAttributes, SetTime};
+
+use super::ReceiveError;
+use super::content;
+use super::receiver::{Receiver, command_error};
+use crate::wire::{Command, CommandKind, Node, Times};
+
+impl Receiver<'_> {
+    /// Applies a command to the subvolume that is being received.
+    pub(super) fn apply(&mut self, command: &Command<'_>) -> Result<(), ReceiveError> {
+        let kind = command.kind();
+        let path = command.path().unwrap_or_default();
+        if self.current.is_none() {
+            return Err(ReceiveError::NoSubvolume { kind });
+        }
+        match *command {
+            Command::MakeFile { .. }
+            | Command::MakeDirectory { .. }
+            | Command::MakeNode(_)
+            | Command::MakeFifo(_)
+            | Command::MakeSocket(_)
+            | Command::Symlink { .. } => self.create(command, path),
+            Command::Rename { to, .. } => self.rename(path, to),
+            Command::Link { existing, .. } => {
+                let inode = self.file(kind, existing)?;
+                let (directory, name) = self.place(kind, path)?;
+                let names = self.filesystem.names();
+                let linked = names.link(&Caller::superuser(), &inode, &directory, name);
+                linked.map_err(|error| command_error(kind, path, error))
+            }
+            Command::Unlink { .. } => {
+                let (directory, name) = self.place(kind, path)?;
+                let unlinked = self.filesystem.names().unlink(&Caller::superuser(), &directory, name);
+                unlinked.map_err(|error| command_error(kind, path, error))
+            }
+            Command::RemoveDirectory { .. } => {
+                let (directory, name) = self.place(kind, path)?;
+                let removed =
+                    self.filesystem.names().remove_directory(&Caller::superuser(), &directory, name);
+                self.forget_paths();
+                removed.map_err(|error| command_error(kind, path, error))
+            }
+            _ => {
+                let inode = self.file(kind, path)?;
+                self.change(command, kind, path, &inode)
+            }
+        }
+    }
+
+    fn create(&mut self, command: &Command<'_>, path: &[u8]) -> Result<(), ReceiveError> {
+        let kind = command.kind();
+        let (directory, name) = self.place(kind, path)?;
+        let (names, caller) = (self.filesystem.names(), Caller::superuser());
+        let node = |node: &Node<'_>, file_type| {
+            let permissions = (node.mode & 0o7777) as u32;
+            names.create_node(&caller, &directory, name, file_type, permissions, unpacked(node.device))
+        };
+        let made = match command {
+            Command::MakeDirectory { .. } => names.create_directory(&caller, &directory, name, 0o700),
+            Command::Symlink { target, .. } => names.create_symbolic_link(&caller, &directory, name, target),
+            Command::MakeNode(device) => {
+                // A mode of a type that is neither is refused as mknod(2) refuses it.
+                let is_block = device.mode & 0o170_000 == u64::from(FileType::BlockDevice.mode_bits());
+                node(device, if is_block { FileType::BlockDevice } else { FileType::CharacterDevice })
+            }
+            Command::MakeFifo(device) => node(device, FileType::Fifo),
+            Command::MakeSocket(device) => node(device, FileType::Socket),
+            _ => names.create_file(&caller, &directory, name, 0o600),
+        };
+        made.map(drop).map_err(|error| command_error(kind, path, error))
+    }
+
+    fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), ReceiveError> {
+        let kind = CommandKind::Rename;
+        let (from_directory, from_name) = self.place(kind, from)?;
+        let (to_directory, to_name) = self.place(kind, to)?;
+        let renamed = self.filesystem.names().rename(
+            &Caller::superuser(),
+            &from_directory,
+            from_name,
+            &to_directory,
+            to_name,
+            RenameMode::Replace,
+        );
+        self.forget_paths();
+        renamed.map_err(|error| command_error(kind, from, error))
+    }
+
+    /// Commands about a file that is there.
+    fn change(
+        &mut self,
+        command: &Command<'_>,
+        kind: CommandKind,
+        path: &[u8],
+        inode: &Arc<Inode>,
+    ) -> Result<(), ReceiveError> {
+        let (filesystem, caller) = (self.filesystem, Caller::superuser());
+        let attributes = filesystem.attributes();
+        let set = |changes: SetAttributes| attributes.set(&caller, inode, &changes).map(drop);
+        let done: Result<(), FsError> = match *command {
+            Command::SetXattr { name, value, .. } => {
+                attributes.set_extended_attribute(&caller, inode, name, value, AttributeMode::Either)
+            }
+            Command::RemoveXattr { name, .. } => {
+                match attributes.remove_extended_attribute(&caller, inode, name) {
+                    Err(FsError::Refused(Refusal::NoAttribute)) => Ok(()),
+                    removed => removed,
+                }
+            }
+            Command::SetMode { mode, .. } => {
+                set(SetAttributes { permissions: Some((mode & 0o7777) as u32), ..SetAttributes::default() })
+            }
+            Command::SetOwner { uid, gid, .. } => set(SetAttributes {
+                user: Some(UserId(uid as u32)),
+                group: Some(GroupId(gid as u32)),
+                ..SetAttributes::default()
+            }),
+            Command::SetTimes { times, .. } => {
+                if let Some(current) = self.current.as_mut().filter(|_| inode.is_directory()) {
+                    current.times.note_named(inode.id(), times);
+                }
+                set(times_of(&times))
+            }
+            Command::Truncate { size, .. } => {
+                set(SetAttributes { size: Some(size), ..SetAttributes::default() })
+            }
+            // Of a stream without data, and what Linux's receiver passes by.
+            Command::UpdateExtent { .. } | Command::SetFileAttributes { .. } => Ok(()),
+            _ => return content::apply(self, command, kind, path, inode),
+        };
+        done.map_err(|error| command_error(kind, path, error))
+    }
+
+    pub(super) fn file(&mut self, kind: CommandKind, path: &[u8]) -> Result<Arc<Inode>, ReceiveError> {
+        let filesystem = self.filesystem;
+        let current = self.current.as_mut().ok_or(ReceiveError::NoSubvolume { kind })?;
+        current.paths.file(filesystem, kind, path)
+    }
+
+    /// The directory in which a name comes or goes, and the name.
+    fn place<'p>(
+        &mut self,
+        kind: CommandKind,
+        path: &'p [u8],
+    ) -> Result<(Arc<Inode>, &'p [u8]), ReceiveError> {
+        let filesystem = self.filesystem;
+        let current = self.current.as_mut().ok_or(ReceiveError::NoSubvolume { kind })?;
+        let (directory, name) = current.paths.place(filesystem, kind, path)?;
+        current.times.note_change(&directory);
+        Ok((directory, name))
+    }
+
+    fn forget_paths(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.paths.forget();
+        }
+    }
+}
+
+pub(super) fn times_of(times: &Times) -> SetAttributes {
+    SetAttributes {
+        access_time: Some(SetTime::At(times.access)),
+        modification_time: Some(SetTime::At(times.modification)),
+        birth_time: times.birth,
+        ..SetAttributes::default()
+    }
+}
+
+/// A device number that Linux's `new_encode_dev` packed.
+fn unpacked(packed: u64) -> DeviceNumber {
+    let (major, minor) = ((packed & 0xf_ff00) >> 8, packed & 0xff | packed >> 12 & 0xf_ff00);
+    DeviceNumber::new(major as u32, minor as u32)
+}

@@ -1,0 +1,115 @@
+//! What a path of a stream names. A path is followed by names alone, below the subvolume that is received: links
+//! are not followed, and nothing leads up, out, or into another subvolume.
+
+use std::collections::HashMap;
+
+use vlinder_base::sync::Arc;
+use vlinder_fs::{Caller, Filesystem, Inode, Refusal};
+
+use super::ReceiveError;
+use crate::wire::CommandKind;
+
+/// Directories that are remembered; all of them are forgotten when there are more.
+const MAX_REMEMBERED: usize = 1 << 12;
+
+/// The paths of one subvolume.
+pub(super) struct Paths {
+    root: Arc<Inode>,
+    directories: HashMap<Vec<u8>, Arc<Inode>>,
+}
+
+impl Paths {
+    pub fn new(root: Arc<Inode>) -> Self {
+        Self { root, directories: HashMap::new() }
+    }
+
+    /// The subvolume's root.
+    pub fn root(&self) -> &Arc<Inode> {
+        &self.root
+    }
+
+    /// A directory may be elsewhere now.
+    pub fn forget(&mut self) {
+        self.directories.clear();
+    }
+
+    /// The file that a path names; the empty path is the subvolume's root.
+    pub fn file(
+        &mut self,
+        filesystem: &Filesystem,
+        kind: CommandKind,
+        path: &[u8],
+    ) -> Result<Arc<Inode>, ReceiveError> {
+        if path.is_empty() {
+            return Ok(Arc::clone(&self.root));
+        }
+        let (directory, name) = self.place(filesystem, kind, path)?;
+        self.step(filesystem, kind, path, &directory, name)
+    }
+
+    /// The directory of a path, and the name in it.
+    pub fn place<'p>(
+        &mut self,
+        filesystem: &Filesystem,
+        kind: CommandKind,
+        path: &'p [u8],
+    ) -> Result<(Arc<Inode>, &'p [u8]), ReceiveError> {
+        let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => (&path[..slash], &path[slash + 1..]),
+            None => (&path[..0], path),
+        };
+        check_name(kind, path, name)?;
+        Ok((self.directory(filesystem, kind, parent)?, name))
+    }
+
+    fn directory(
+        &mut self,
+        filesystem: &Filesystem,
+        kind: CommandKind,
+        path: &[u8],
+    ) -> Result<Arc<Inode>, ReceiveError> {
+        if path.is_empty() {
+            return Ok(Arc::clone(&self.root));
+        }
+        if let Some(known) = self.directories.get(path) {
+            return Ok(Arc::clone(known));
+        }
+        let mut current = Arc::clone(&self.root);
+        for name in path.split(|byte| *byte == b'/') {
+            check_name(kind, path, name)?;
+            current = self.step(filesystem, kind, path, &current, name)?;
+        }
+        if self.directories.len() >= MAX_REMEMBERED {
+            self.directories.clear();
+        }
+        self.directories.insert(path.to_vec(), Arc::clone(&current));
+        Ok(current)
+    }
+
+    fn step(
+        &self,
+        filesystem: &Filesystem,
+        kind: CommandKind,
+        path: &[u8],
+        directory: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<Arc<Inode>, ReceiveError> {
+        let found = filesystem.names().lookup(&Caller::superuser(), directory, name);
+        let error = |error: vlinder_fs::FsError| ReceiveError::Command {
+            kind,
+            path: path.to_vec(),
+            error: Box::new(error),
+        };
+        let found = found.map_err(error)?;
+        if found.id().root != self.root.id().root || found.is_placeholder() {
+            return Err(error(Refusal::CrossesSubvolumes.into()));
+        }
+        Ok(found)
+    }
+}
+
+/// Refuses what is no name of a file.
+fn check_name(kind: CommandKind, path: &[u8], name: &[u8]) -> Result<(), ReceiveError> {
+    let is_name = !matches!(name, b"" | b"." | b"..") && !name.contains(&0) && !name.contains(&b'/');
+    if is_name { Ok(()) } else { Err(ReceiveError::Path { kind, path: path.to_vec() }) }
+}
