@@ -65,8 +65,8 @@ pub(crate) fn set_subvolume_read_only(
     Ok(())
 }
 
-/// Makes a subvolume a received one: read-only, with the UUID and the transaction of what was sent, as Linux's
-/// `BTRFS_IOC_SET_RECEIVED_SUBVOL` does it.
+/// Makes a subvolume a received one: read-only, with the UUID and the transaction of what was sent, as
+/// Linux's `BTRFS_IOC_SET_RECEIVED_SUBVOL` does it.
 ///
 /// # Errors
 /// As [`set_subvolume_read_only`].

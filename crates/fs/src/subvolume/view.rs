@@ -121,8 +121,8 @@ impl Subvolumes<'_> {
         change::set_subvolume_read_only(self.names, caller, root, read_only, force)
     }
 
-    /// Makes a subvolume a received one: read-only, with the UUID that the sender's has and the transaction in
-    /// which that was changed last.
+    /// Makes a subvolume a received one: read-only, with the UUID that the sender's has, and with the
+    /// transaction in which that was changed last.
     ///
     /// # Errors
     /// As [`set_read_only`](Self::set_read_only).

@@ -2,12 +2,13 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{DeviceNumber, FileType, GroupId, UserId};
-use vlinder_fs::{AttributeMode, Caller, FsError, Inode, Refusal, RenameMode, SetAttributes, SetTime};
+use vlinder_fs::{AttributeMode, Caller, FsError, Inode, Refusal, RenameMode, SetAttributes};
 
 use super::ReceiveError;
 use super::content;
+use super::directory_times::times_of;
 use super::receiver::{Receiver, command_error};
-use crate::wire::{Command, CommandKind, Node, Times};
+use crate::wire::{Command, CommandKind, Node};
 
 impl Receiver<'_> {
     /// Applies a command to the subvolume that is being received.
@@ -158,15 +159,6 @@ impl Receiver<'_> {
         if let Some(current) = &mut self.current {
             current.paths.forget();
         }
-    }
-}
-
-pub(super) fn times_of(times: &Times) -> SetAttributes {
-    SetAttributes {
-        access_time: Some(SetTime::At(times.access)),
-        modification_time: Some(SetTime::At(times.modification)),
-        birth_time: times.birth,
-        ..SetAttributes::default()
     }
 }
 

@@ -9,7 +9,7 @@ use vlinder_fs::data::Allocate;
 use vlinder_fs::{Caller, FsError, Inode, InodeId, WriteOrigin};
 
 use super::ReceiveError;
-use super::paths::Paths;
+use super::paths::SubvolumePaths;
 use super::receiver::{Receiver, command_error};
 use super::sources;
 use crate::wire::{Command, CommandKind, EncodedWrite};
@@ -71,7 +71,7 @@ fn clone_source(
     let filesystem = receiver.filesystem;
     let root = sources::find(filesystem, uuid, transid)?;
     let root = filesystem.inode(InodeId::root_of(root))?;
-    Paths::new(root).file(filesystem, kind, path)
+    SubvolumePaths::new(root).file(filesystem, kind, path)
 }
 
 /// The bytes of the file that a compressed extent becomes.

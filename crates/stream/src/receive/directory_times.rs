@@ -1,14 +1,13 @@
-//! Times of directories, which every change of a name in them moves. A directory ends with the last times that its
-//! stream named, or with those that it had before, whatever came after that: Linux's streams name those of the
-//! root too early at times, or not at all.
+//! Times of directories, which every change of a name in them moves. A directory ends with the last times
+//! that its stream named, or with those that it had before, whatever came after that: Linux's streams name
+//! those of the root too early at times, or not at all.
 
 use std::collections::{HashMap, HashSet};
 
 use vlinder_format::inode::InodeItem;
-use vlinder_fs::{Caller, Filesystem, FsError, Inode, InodeId, Refusal};
+use vlinder_fs::{Caller, Filesystem, FsError, Inode, InodeId, Refusal, SetAttributes, SetTime};
 
 use super::ReceiveError;
-use super::apply::times_of;
 use crate::wire::Times;
 
 /// The times that directories end with.
@@ -54,5 +53,15 @@ fn named_by(item: &InodeItem) -> Times {
         modification: item.modification_time,
         change: item.change_time,
         birth: None,
+    }
+}
+
+/// The change of attributes that sets times.
+pub(super) fn times_of(times: &Times) -> SetAttributes {
+    SetAttributes {
+        access_time: Some(SetTime::At(times.access)),
+        modification_time: Some(SetTime::At(times.modification)),
+        birth_time: times.birth,
+        ..SetAttributes::default()
     }
 }

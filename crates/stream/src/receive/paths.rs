@@ -1,5 +1,5 @@
-//! What a path of a stream names. A path is followed by names alone, below the subvolume that is received: links
-//! are not followed, and nothing leads up, out, or into another subvolume.
+//! What a path of a stream names. A path is followed by names alone, below the subvolume that is received:
+//! links are not followed, and nothing leads up, out, or into another subvolume.
 
 use std::collections::HashMap;
 
@@ -13,12 +13,12 @@ use crate::wire::CommandKind;
 const MAX_REMEMBERED: usize = 1 << 12;
 
 /// The paths of one subvolume.
-pub(super) struct Paths {
+pub(super) struct SubvolumePaths {
     root: Arc<Inode>,
     directories: HashMap<Vec<u8>, Arc<Inode>>,
 }
 
-impl Paths {
+impl SubvolumePaths {
     pub fn new(root: Arc<Inode>) -> Self {
         Self { root, directories: HashMap::new() }
     }

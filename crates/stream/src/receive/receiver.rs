@@ -8,7 +8,7 @@ use vlinder_fs::{Caller, Filesystem, Inode};
 
 use super::ReceiveError;
 use super::directory_times::DirectoryTimes;
-use super::paths::Paths;
+use super::paths::SubvolumePaths;
 use super::sources;
 use crate::wire::{Command, CommandKind, StreamReader};
 
@@ -33,7 +33,7 @@ pub(super) struct Current {
     name: Vec<u8>,
     pub uuid: Uuid,
     transid: Generation,
-    pub paths: Paths,
+    pub paths: SubvolumePaths,
     pub times: DirectoryTimes,
 }
 
@@ -46,8 +46,8 @@ impl<'f> Receiver<'f> {
     /// Applies all streams that follow one another; gives the subvolumes that they made.
     ///
     /// # Errors
-    /// The streams are wrong, or the file system refused or failed. A subvolume that was begun stays, writable
-    /// and without the UUID that would make it a received one.
+    /// The streams are wrong, or the file system refused or failed. A subvolume that was begun stays: it is
+    /// writable, and lacks the UUID that would make it a received one.
     pub fn receive<R: Read>(&mut self, streams: &mut StreamReader<R>) -> Result<Vec<Received>, ReceiveError> {
         let mut received = Vec::new();
         while let Some(protocol) = streams.begin()? {
@@ -81,7 +81,7 @@ impl<'f> Receiver<'f> {
     ) -> Result<(), ReceiveError> {
         let kind = if parent.is_some() { CommandKind::Snapshot } else { CommandKind::Subvolume };
         // A name alone: where it goes is the receiver's to say.
-        let mut places = Paths::new(Arc::clone(&self.directory));
+        let mut places = SubvolumePaths::new(Arc::clone(&self.directory));
         let (directory, last) = places.place(self.filesystem, kind, name)?;
         if last.len() != name.len() {
             return Err(ReceiveError::Path { kind, path: name.to_vec() });
@@ -100,7 +100,7 @@ impl<'f> Receiver<'f> {
             name: name.to_vec(),
             uuid,
             transid,
-            paths: Paths::new(root),
+            paths: SubvolumePaths::new(root),
             times: DirectoryTimes::default(),
         });
         Ok(())

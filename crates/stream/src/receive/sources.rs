@@ -5,8 +5,8 @@ use vlinder_fs::Filesystem;
 
 use super::ReceiveError;
 
-/// The subvolume that was received from `uuid`, or that has that UUID itself, as the stream's sender had it at
-/// `transid`.
+/// The subvolume that was received from `uuid`, or that has that UUID itself, as the stream's sender had it
+/// at `transid`.
 ///
 /// # Errors
 /// There is none, or only one that was changed since.
