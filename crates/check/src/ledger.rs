@@ -96,12 +96,13 @@ impl Buckets {
     }
 }
 
-/// What two sides can say.
+/// A statement that either side, the claims or the records, can make.
 pub(crate) trait Fact: Copy + Ord {
     /// Its form for hashing; equal facts have equal forms.
     type Form: AsRef<[u8]>;
 
-    /// What it is about: facts about one thing are collected together.
+    /// A number for what the statement is about, from which its bucket follows: equal for statements about one
+    /// thing, and by chance for others.
     fn subject(&self) -> u64;
 
     /// As it is hashed.

@@ -151,7 +151,7 @@ impl<'a> Sharing<'a> {
     fn new(store: &'a FileStore, handle: Option<&Handle<'a>>) -> Result<Self> {
         let engine = store.engine();
         let is_known = !engine.reader().is_bad_root(RootId::EXTENT_TREE);
-        let users = if is_known { Some(engine.extent_users(handle)?) } else { None };
+        let users = if is_known { Some(engine.extent_user_walk(handle)?) } else { None };
         Ok(Self { users, known: HashMap::new() })
     }
 

@@ -56,7 +56,7 @@ pub fn write_inside(store: &FileStore, node: &Arc<FileNode>, mut parts: &[(u64, 
         let mut bytes = 0;
         let fits = |(_, data): &&(u64, &[u8])| {
             bytes += data.len() as u64;
-            bytes <= flush::BATCH_BYTES
+            bytes <= flush::MAX_BATCH_BYTES
         };
         let count = parts.iter().take_while(fits).count().max(1);
         let (together, others) = parts.split_at(count);

@@ -92,15 +92,15 @@ impl Maintenance {
     /// # Errors
     /// What putting them in or committing met.
     pub fn commit(&self) -> Result<Generation> {
-        self.flush_for_commit()?;
+        self.flush_if_on_commit()?;
         put_dirty_inodes(&self.store)?;
         Ok(self.store.engine().commit()?)
     }
 
-    /// With `flushoncommit`, writes out the data of every file, and waits for those that others are writing
-    /// out. The commit itself cannot wait for these, which may be waiting for it, so a caller that asks for
-    /// one comes here before.
-    pub(crate) fn flush_for_commit(&self) -> Result<()> {
+    /// With `flushoncommit`, writes out the data of every file, also of files that another thread is writing
+    /// out. A commit passes those by, because their holder may be waiting for the commit; so
+    /// [`commit`](Self::commit) and snapshots come here first.
+    pub(crate) fn flush_if_on_commit(&self) -> Result<()> {
         if self.flush_on_commit { Ok(flush_all(&self.store)?) } else { Ok(()) }
     }
 

@@ -46,7 +46,7 @@ impl Chains {
 }
 
 impl ExtentLeaves {
-    /// In any order.
+    /// Of all leaves of the extent tree, in any order.
     pub fn new(mut leaves: Vec<ExtentLeaf>) -> Self {
         leaves.sort_unstable_by_key(|leaf| leaf.first);
         Self(leaves)

@@ -34,26 +34,26 @@ pub struct ReservedData {
     /// Of the bytes, those that become preallocated extents, which are as long as free space allows.
     pub preallocated_bytes: u64,
     /// References that copies of leaves add into which the bytes go, where other trees share these leaves.
-    pub copies: Charge,
+    pub leaf_copies: Charge,
 }
 
 impl ReservedData {
     /// Bytes that are written, in so many runs.
     #[must_use]
     pub const fn written(bytes: u64, runs: u64) -> Self {
-        Self { bytes, runs, preallocated_bytes: 0, copies: Charge::NOTHING }
+        Self { bytes, runs, preallocated_bytes: 0, leaf_copies: Charge::NOTHING }
     }
 
     /// Bytes of preallocated extents, in so many runs.
     #[must_use]
     pub const fn preallocated(bytes: u64, runs: u64) -> Self {
-        Self { bytes, runs, preallocated_bytes: bytes, copies: Charge::NOTHING }
+        Self { bytes, runs, preallocated_bytes: bytes, leaf_copies: Charge::NOTHING }
     }
 
     /// The same, with what copies of shared leaves add.
     #[must_use]
-    pub const fn with_copies(self, copies: Charge) -> Self {
-        Self { copies, ..self }
+    pub const fn with_leaf_copies(self, leaf_copies: Charge) -> Self {
+        Self { leaf_copies, ..self }
     }
 }
 
@@ -62,7 +62,7 @@ impl std::ops::AddAssign for ReservedData {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.runs = self.runs.saturating_add(other.runs);
         self.preallocated_bytes = self.preallocated_bytes.saturating_add(other.preallocated_bytes);
-        self.copies += other.copies;
+        self.leaf_copies += other.leaf_copies;
     }
 }
 
@@ -71,7 +71,7 @@ impl std::ops::SubAssign for ReservedData {
         self.bytes = given_back(self.bytes, other.bytes);
         self.runs = given_back(self.runs, other.runs);
         self.preallocated_bytes = given_back(self.preallocated_bytes, other.preallocated_bytes);
-        self.copies -= other.copies;
+        self.leaf_copies -= other.leaf_copies;
     }
 }
 

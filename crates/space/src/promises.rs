@@ -292,10 +292,11 @@ impl Promises {
     }
 }
 
-/// What so much data may change when they are flushed.
+/// What of metadata a flush of so much data may change at most, in counts. The charge of a run includes its
+/// first extent.
 fn charge_of_data(data: ReservedData) -> Charge {
     let pieces = data.bytes.saturating_sub(data.preallocated_bytes) / PIECE_BYTES;
-    RUN.times(data.runs) + PIECE.times(pieces) + data.copies
+    RUN.times(data.runs) + PIECE.times(pieces) + data.leaf_copies
 }
 
 #[cfg(test)]
@@ -436,7 +437,7 @@ mod tests {
     fn data_into_shared_leaves_find_room_for_the_copies_at_flush() {
         let mut promises = promises();
         let copies = Charge { blocks: 100, ..Charge::NOTHING };
-        let data = ReservedData::written(4096, 1).with_copies(copies);
+        let data = ReservedData::written(4096, 1).with_leaf_copies(copies);
         let changes = charge_of_data(data);
         let flush = Wanted { changes, ..Wanted::default() };
         let flush = promises.needs(ReserveAccess::Accepted, Charge::default(), flush).metadata;

@@ -295,11 +295,16 @@ impl Engine {
         Ok(self.core.chunks().shares())
     }
 
-    /// The users of extents in the running transaction's state; read-only file systems need no handle.
+    /// A walk from extents of the running transaction to the runs of files that show them. Where others may
+    /// change the file system, the caller keeps a handle open as long as the walk: then no commit comes
+    /// between. The parameter says no more than that; a file system that is read-only needs none.
     ///
     /// # Errors
     /// What opening the extent tree met.
-    pub fn extent_users<'a>(&'a self, _handle: Option<&Handle<'a>>) -> Result<ExtentUsers<'a>, ForestError> {
+    pub fn extent_user_walk<'a>(
+        &'a self,
+        _handle: Option<&Handle<'a>>,
+    ) -> Result<ExtentUsers<'a>, ForestError> {
         ExtentUsers::new(self.core.trees().forest(), Some(&self.core))
     }
 

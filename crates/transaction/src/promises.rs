@@ -290,13 +290,13 @@ impl<'a> Reserver<'a> {
         // Each leaf between the ends holds nothing but what is overwritten.
         let sectors = space.bytes / u64::from(self.trees().checksum_geometry().sector_size);
         let between = Charge { added_references: sectors, dropped_references: sectors, ..Charge::default() };
-        let counted = space.with_copies(copies + between);
+        let counted = space.with_leaf_copies(copies + between);
         let wanted = Wanted { data: counted, ..Wanted::default() };
         if self.try_reserve(wanted, ReserveAccess::Margin) {
             return Ok(self.data_reservation(counted, LEAVES_AROUND_RUN));
         }
         match self.measuring().copies_at(tree, keys()) {
-            Some(copies) => self.reserve_data(space.with_copies(copies), commit),
+            Some(copies) => self.reserve_data(space.with_leaf_copies(copies), commit),
             None => self.reserve_data(counted, commit),
         }
     }
@@ -368,7 +368,7 @@ impl DataReservation<'_> {
     pub fn keep_runs(&mut self, runs: u64) {
         let runs = self.space.runs.saturating_sub(runs);
         let copies = self.queues.copies_of_leaves(self.leaves_of_run.saturating_mul(runs));
-        let surplus = ReservedData::written(0, runs).with_copies(copies);
+        let surplus = ReservedData::written(0, runs).with_leaf_copies(copies);
         self.space -= surplus;
         self.reservations.unreserve_data(surplus, 0);
     }
@@ -454,12 +454,12 @@ mod tests {
         assert_eq!(promise(space).space(), space, "nothing can be shared");
         tree.root().mark_snapshot(engine.generation());
         let mut counted = promise(space);
-        let all = counted.space().copies;
+        let all = counted.space().leaf_copies;
         let between = Charge { added_references: 2, dropped_references: 2, ..Charge::default() };
         assert_eq!(all, engine.core().queues().copies_of_leaves(2 * LEAVES_AROUND_RUN) + between);
         counted.keep_runs(1);
         let kept = counted.keep();
-        assert_eq!(kept.copies, engine.core().queues().copies_of_leaves(LEAVES_AROUND_RUN) + between);
+        assert_eq!(kept.leaf_copies, engine.core().queues().copies_of_leaves(LEAVES_AROUND_RUN) + between);
         engine.reservations().unreserve_data(kept, 0);
         let measured = engine.core().reserver().measuring().copies_at(&tree, vec![key..key.next().unwrap()]);
         assert_eq!(measured, Some(Charge::default()), "the leaf of a new file system describes no extent");

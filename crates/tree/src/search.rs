@@ -177,7 +177,7 @@ impl<'a> Search<'a> {
         self.refuse_left_out(&leaf, slot)?;
         match slot {
             Some(slot) => Ok(Attempt::Found(Some(Position { leaf, slot }))),
-            None => self.neighbour(path),
+            None => self.item_of_neighbour_leaf(path),
         }
     }
 
@@ -194,9 +194,10 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The item at the near border of the next leaf (or the previous one).
-    fn neighbour(&self, mut path: Vec<Step>) -> Result<Attempt, TreeError> {
-        let (node, mut slot) = loop {
+    /// The first item of the next leaf (ceiling), or the last one of the previous leaf (floor, exact). `path`
+    /// leads to the leaf that has none. An exact search goes on for the items that were left out of leaves.
+    fn item_of_neighbour_leaf(&self, mut path: Vec<Step>) -> Result<Attempt, TreeError> {
+        let (mut node, mut slot) = loop {
             let Some((node, slot)) = path.pop() else {
                 return Ok(Attempt::Found(None));
             };
@@ -208,7 +209,6 @@ impl<'a> Search<'a> {
                 break (node, beside);
             }
         };
-        let mut node = node;
         loop {
             let wanted = child_block(self.root.id(), &node, slot);
             path.push((node, slot));

@@ -81,7 +81,7 @@ pub struct Report {
     pub size_bytes: u64,
     /// What was copied.
     pub copied: Copied,
-    /// What was decided otherwise than asked for, for the user to know.
+    /// What the user should know: what was decided otherwise than asked for, and what will not work.
     pub notes: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ pub fn mkfs(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, MkfsError> {
     let mut notes = Vec::new();
-    let mut parameters = parameters(options, &mut notes)?;
+    let mut parameters = decide_parameters(options, &mut notes)?;
     let subvolumes = match &options.root_directory {
         Some(root) => subvolumes::resolve(&root.path, &root.subvolumes)?,
         None => Default::default(),
@@ -186,8 +186,9 @@ impl Random for DerivedRandom {
     }
 }
 
-/// What the options say about the file system; its size comes from the target.
-fn parameters(options: &MkfsOptions, notes: &mut Vec<String>) -> Result<MkfsParameters, MkfsError> {
+/// Decides what the options leave open (defaults, a random UUID, the present), and checks that all fits
+/// together. The size stays 0: it comes from the target.
+fn decide_parameters(options: &MkfsOptions, notes: &mut Vec<String>) -> Result<MkfsParameters, MkfsError> {
     let format = &options.format;
     let mut features = format.features;
     if features.block_group_tree && !(features.no_holes && features.free_space_tree) {
@@ -224,6 +225,7 @@ fn parameters(options: &MkfsOptions, notes: &mut Vec<String>) -> Result<MkfsPara
         features,
         time: Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds },
     };
+    // What does not fit together has no smallest device.
     raw::smallest_device(&parameters)?;
     Ok(parameters)
 }

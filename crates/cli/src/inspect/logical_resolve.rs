@@ -101,7 +101,7 @@ fn users(
 ) -> Result<BTreeSet<(ExtentUser, u64)>, Failure> {
     let logical = vlinder_format::Logical(arguments.logical);
     let met = |error: vlinder_forest::ForestError| from_fs(error.into(), place);
-    let mut walk = filesystem.engine().extent_users(None).map_err(met)?;
+    let mut walk = filesystem.engine().extent_user_walk(None).map_err(met)?;
     let extent = walk.extent_at(logical).map_err(met)?.filter(|extent| extent.is_data);
     let Some(extent) = extent else {
         let failure = Failure::new(Kind::NotFound, "no file data lie there").at(place);

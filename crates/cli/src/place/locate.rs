@@ -21,9 +21,10 @@ const MAX_LINKS: usize = 40;
 /// Names on one path, those in symbolic links among them.
 const MAX_NAMES: usize = 1 << 16;
 
-/// The location that a path names; where it is followed, that of what a symbolic link there leads to.
+/// Opens the directory that holds the last name of a path; the name itself need not be there. With
+/// [`Follow::Yes`], a symbolic link at the end of the path is followed first.
 pub fn on_host(path: &Path, follow: Follow) -> Result<Location, Failure> {
-    // Without a slash at the end, behind which lstat(2) would look.
+    // lstat(2) of `link/` follows the link, so the slash goes.
     let plain = path.components().as_path();
     let is_link = plain.symlink_metadata().is_ok_and(|status| status.file_type().is_symlink());
     let resolved = if follow == Follow::Yes && is_link {
@@ -38,7 +39,7 @@ pub fn on_host(path: &Path, follow: Follow) -> Result<Location, Failure> {
     let opened = if parent.as_os_str().is_empty() { Path::new(".") } else { &parent };
     let descriptor =
         open_directory(CWD, opened).map_err(|errno| failure_of_path(errno, path, path.display()))?;
-    Ok(Location { directory: Directory::Host(HostDirectory::first(descriptor, parent)), name })
+    Ok(Location { directory: Directory::Host(HostDirectory::start_of_walk(descriptor, parent)), name })
 }
 
 /// A name in a directory that is held, and shown under a path.
@@ -48,7 +49,7 @@ pub fn on_host(path: &Path, follow: Follow) -> Result<Location, Failure> {
 pub fn in_host_directory(directory: impl AsFd, shown: &Path, name: &[u8]) -> Result<Location, Failure> {
     let descriptor = open_directory(directory, Path::new("."))
         .map_err(|errno| Failure::host(&errno.into(), shown.display()))?;
-    let directory = Directory::Host(HostDirectory::first(descriptor, shown.to_owned()));
+    let directory = Directory::Host(HostDirectory::start_of_walk(descriptor, shown.to_owned()));
     Ok(Location { directory, name: name.to_vec() })
 }
 

@@ -264,16 +264,16 @@ fn record_of(information: &SubvolumeInformation) -> SubvolumeRecord {
         uuid: information.uuid.to_string(),
         parent_uuid: uuid(information.parent_uuid),
         received_uuid: uuid(information.received_uuid),
-        creation_time: time(information.creation_time),
+        creation_time: time_of(information.creation_time),
         change_generation: information.change_transaction.0,
         send_generation: information.send_transaction.0,
-        send_time: time(information.send_time),
+        send_time: time_of(information.send_time),
         receive_generation: information.receive_transaction.0,
-        receive_time: time(information.receive_time),
+        receive_time: time_of(information.receive_time),
         snapshots: Vec::new(),
     }
 }
 
-fn time(time: Timestamp) -> Time {
-    Time { seconds: time.seconds, nanoseconds: time.nanoseconds }
+fn time_of(timestamp: Timestamp) -> Time {
+    Time { seconds: timestamp.seconds, nanoseconds: timestamp.nanoseconds }
 }

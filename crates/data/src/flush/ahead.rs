@@ -4,7 +4,7 @@ use vlinder_base::sync::Arc;
 
 use super::deferred::finish_batch;
 use super::deferred_batch::DeferredFiles;
-use super::file_flush::BATCH_BYTES;
+use super::file_flush::MAX_BATCH_BYTES;
 use super::files::flush_groups;
 use super::run::FlushRun;
 use super::settled::lock_settled;
@@ -28,7 +28,7 @@ fn flush_files_ahead(store: &FileStore, group: &[&Arc<FileNode>]) -> Result<()> 
     let _locks: Vec<_> = group.iter().map(|node| lock_settled(store, node)).collect();
     let mut flight = FlushRun::take(store, group);
     // All of it at once, as far as it goes: what comes before the last batch would be waited for.
-    let Some(step) = flight.start(BATCH_BYTES)? else { return flight.finish() };
+    let Some(step) = flight.start(MAX_BATCH_BYTES)? else { return flight.settle_jobs() };
     let mut under_way = store.write_back().under_way.0.lock();
     // The devices have something to do meanwhile.
     let finished = finish_batch(store, &mut under_way);

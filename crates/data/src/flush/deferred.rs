@@ -36,7 +36,7 @@ pub(super) fn finish_batch(
     let Some(DeferredFiles { jobs, step }) = under_way.take() else { return Ok(()) };
     let files: Vec<Arc<FileNode>> = jobs.iter().map(|job| Arc::clone(&job.node)).collect();
     let _locks: Vec<ExtentsGuard<'_>> = files.iter().map(|node| node.data().lock_extents()).collect();
-    FlushRun { store, jobs }.complete(Some(step))
+    FlushRun { store, jobs }.enter_and_settle(Some(step))
 }
 
 /// As [`finish`] for the committer, who must not wait for a file whose extents somebody is changing: what is
@@ -54,7 +54,7 @@ pub(super) fn finish_idle(store: &FileStore) -> Result<()> {
         *under_way = Some(batch);
         return Ok(());
     }
-    FlushRun { store, jobs: batch.jobs }.complete(Some(batch.step))
+    FlushRun { store, jobs: batch.jobs }.enter_and_settle(Some(batch.step))
 }
 
 /// Finishes what is under way, for who does not care how that ends: the next flush does.

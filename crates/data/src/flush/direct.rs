@@ -10,7 +10,7 @@
 use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_format::inode::InodeFlags;
 
-use super::file_flush::{BATCH_BYTES, FileFlush, parts};
+use super::file_flush::{FileFlush, MAX_BATCH_BYTES, parts};
 use super::run::FlushRun;
 use super::settled::{Entering, WriterPolicy};
 use super::{deferred, files, plan, write_out};
@@ -20,18 +20,18 @@ use crate::ordered_extents::Ordered;
 use crate::written_extent::WrittenExtent;
 use crate::{Result, SpaceFailure};
 
-/// So many extents are worth a transaction, or [`BATCH_BYTES`]. Twice as much makes the writers wait for
+/// So many extents are worth a transaction, or [`MAX_BATCH_BYTES`]. Twice as much makes the writers wait for
 /// the one that enters.
 const MANY_EXTENTS: usize = 4096;
 
 /// Whether it is worth a transaction to enter it.
 fn is_worth_entering(ordered: &Ordered) -> bool {
-    ordered.stored.len() >= MANY_EXTENTS || ordered.taken_bytes >= BATCH_BYTES
+    ordered.stored.len() >= MANY_EXTENTS || ordered.taken_bytes >= MAX_BATCH_BYTES
 }
 
 /// Whether writers have to wait until it is entered.
 fn is_crowded(ordered: &Ordered) -> bool {
-    ordered.stored.len() >= 2 * MANY_EXTENTS || ordered.taken_bytes >= 2 * BATCH_BYTES
+    ordered.stored.len() >= 2 * MANY_EXTENTS || ordered.taken_bytes >= 2 * MAX_BATCH_BYTES
 }
 
 /// Brings a file's dirty bytes to the devices.
@@ -94,7 +94,7 @@ impl FlushRun<'_> {
     fn order(mut self) -> Result<bool> {
         let Some(job) = self.jobs.first() else { return Ok(true) };
         let in_place = job.node.flags().has_any(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
-        if in_place || job.runs.bytes() > BATCH_BYTES {
+        if in_place || job.runs.bytes() > MAX_BATCH_BYTES {
             return Ok(false);
         }
         let metrics = &self.store.write_back().metrics;

@@ -7,7 +7,7 @@ use crate::file_node::FileNode;
 use crate::runs::Runs;
 
 /// The most bytes of a batch.
-pub(crate) const BATCH_BYTES: u64 = 32 << 20;
+pub(crate) const MAX_BATCH_BYTES: u64 = 32 << 20;
 
 /// A file that is being flushed. Its extents are locked meanwhile, but for the time that it is
 /// [deferred](super::deferred).
@@ -43,7 +43,7 @@ pub(super) fn parts(jobs: &[FileFlush]) -> Vec<DirtyRange> {
             let Some(range) = ByteRange::with_length(start, run.len() as u64) else { continue };
             let before = parts[first..].last_mut().filter(|before| {
                 before.range.end() == start
-                    && before.range.length_bytes() + range.length_bytes() <= BATCH_BYTES
+                    && before.range.length_bytes() + range.length_bytes() <= MAX_BATCH_BYTES
             });
             match before {
                 Some(before) => {

@@ -30,7 +30,7 @@ mod write_out;
 pub use ahead::flush_ahead;
 pub(super) use deferred_batch::DeferredBatch;
 pub use direct::store_dirty;
-pub(super) use file_flush::BATCH_BYTES;
+pub(super) use file_flush::MAX_BATCH_BYTES;
 pub use files::{flush, flush_all, flush_replaced, flush_subvolume, flush_until_below_limit};
 pub(crate) use files::{flush_idle, flush_locked};
 pub use settled::lock_settled;

@@ -29,40 +29,41 @@ impl<'a> FlushRun<'a> {
     }
 
     pub(super) fn run(mut self) -> Result<()> {
-        let step_bytes = steps::step_bytes(self.store, &self.jobs);
-        let step = self.start(step_bytes)?;
-        self.complete(step)
+        let batch_bytes = steps::batch_bytes(self.store, &self.jobs);
+        let last_batch = self.start(batch_bytes)?;
+        self.enter_and_settle(last_batch)
     }
 
     /// Flushes all but the last of its batches of about so many bytes, which is on its way to the devices
     /// still.
-    pub(super) fn start(&mut self, step_bytes: u64) -> Result<Option<PipelinedBatch>> {
+    pub(super) fn start(&mut self, batch_bytes: u64) -> Result<Option<PipelinedBatch>> {
         if self.jobs.is_empty() {
             return Ok(None);
         }
         let metrics = &self.store.write_back().metrics;
         metrics.flushes.increment();
         let _timer = metrics.flush_time.time();
-        let batches = steps::batches(&self.jobs, step_bytes);
+        let batches = steps::batches(&self.jobs, batch_bytes);
         let started = steps::flush(self.store, &mut self.jobs, batches);
-        started.or_else(|error| self.finish().and(Err(error)))
+        started.or_else(|error| self.settle_jobs().and(Err(error)))
     }
 
-    /// Enters what was on its way, and forgets what is in the tree then.
-    pub(super) fn complete(mut self, step: Option<PipelinedBatch>) -> Result<()> {
-        let result = steps::finish(self.store, &mut self.jobs, step);
-        result.and(self.finish())
+    /// Waits for the last batch and enters it into the trees. Then settles each job, whatever came of it: bytes
+    /// that were entered are clean, the rest is dirty again.
+    pub(super) fn enter_and_settle(mut self, last_batch: Option<PipelinedBatch>) -> Result<()> {
+        let result = steps::enter_last_batch(self.store, &mut self.jobs, last_batch);
+        result.and(self.settle_jobs())
     }
 
-    pub(super) fn finish(&mut self) -> Result<()> {
+    pub(super) fn settle_jobs(&mut self) -> Result<()> {
         let jobs = std::mem::take(&mut self.jobs);
-        jobs.iter().map(|job| finish(self.store, job)).fold(Ok(()), Result::and)
+        jobs.iter().map(|job| settle_job(self.store, job)).fold(Ok(()), Result::and)
     }
 }
 
 impl Drop for FlushRun<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.finish() {
+        if let Err(error) = self.settle_jobs() {
             tracing::error!(%error, "a flush that was broken off can't be finished");
         }
     }
@@ -96,8 +97,9 @@ fn take(store: &FileStore, node: &Arc<FileNode>) -> Option<FileFlush> {
     Some(FileFlush { node: Arc::clone(node), runs, size, incompressible: false, done_to: 0, placed_bytes: 0 })
 }
 
-/// Forgets what is in the tree now, and gives the rest back to the dirty bytes.
-fn finish(store: &FileStore, job: &FileFlush) -> Result<()> {
+/// Ends the writing of a file: bytes that were entered are clean, the rest is dirty again, and the space that
+/// is not needed any more is given back.
+fn settle_job(store: &FileStore, job: &FileFlush) -> Result<()> {
     let write_back = store.write_back();
     let data = job.node.data();
     let settled;

@@ -8,7 +8,7 @@ use vlinder_format::inode::InodeFlags;
 
 use super::batch::{enter_batch, flush_in_parts};
 use super::enter::Entered;
-use super::file_flush::{BATCH_BYTES, DirtyRange, FileFlush, parts};
+use super::file_flush::{DirtyRange, FileFlush, MAX_BATCH_BYTES, parts};
 use super::pipelined_batch::{PipelinedBatch, WritesInFlight};
 use super::{plan, write_out};
 use crate::file_store::FileStore;
@@ -16,25 +16,25 @@ use crate::{Result, SpaceFailure};
 
 /// A batch has at least so many bytes, if there are as many: enough to be worth a transaction of its own, and
 /// little enough for several of them to be in what is flushed together.
-const STEP_BYTES: u64 = 2 << 20;
+const USUAL_BATCH_BYTES: u64 = 2 << 20;
 
 /// How many bytes of these jobs are worth a batch, so that several are on their way one after the other.
-pub(super) fn step_bytes(store: &FileStore, jobs: &[FileFlush]) -> u64 {
+pub(super) fn batch_bytes(store: &FileStore, jobs: &[FileFlush]) -> u64 {
     let is_compressed = |job: &FileFlush| job.node.flags().has(InodeFlags::COMPRESS);
     match store.options().compress {
-        None if !jobs.iter().any(is_compressed) => STEP_BYTES,
+        None if !jobs.iter().any(is_compressed) => USUAL_BATCH_BYTES,
         // All cores work on a batch.
-        _ => BATCH_BYTES,
+        _ => MAX_BATCH_BYTES,
     }
 }
 
 /// All that there is to flush, in batches of about so many bytes.
-pub(super) fn batches(jobs: &[FileFlush], step_bytes: u64) -> Vec<Vec<DirtyRange>> {
+pub(super) fn batches(jobs: &[FileFlush], batch_bytes: u64) -> Vec<Vec<DirtyRange>> {
     let mut batches: Vec<Vec<DirtyRange>> = Vec::new();
     let mut bytes = 0;
     for part in parts(jobs) {
         let length = part.range.length_bytes();
-        let goes_on = bytes < step_bytes && bytes + length <= BATCH_BYTES;
+        let goes_on = bytes < batch_bytes && bytes + length <= MAX_BATCH_BYTES;
         match batches.last_mut().filter(|_| goes_on) {
             Some(batch) => {
                 batch.push(part);
@@ -62,12 +62,12 @@ pub(super) fn flush(
     let mut before: Option<PipelinedBatch> = None;
     for batch in batches {
         if may_overwrite(jobs, &batch) {
-            finish(store, jobs, before.take())?;
+            enter_last_batch(store, jobs, before.take())?;
             flush_in_parts(store, jobs, &batch)?;
             continue;
         }
         let started = start(store, jobs, &batch);
-        match (finish(store, jobs, before.take()), started) {
+        match (enter_last_batch(store, jobs, before.take()), started) {
             (Ok(()), Ok(storing)) => before = Some(PipelinedBatch { batch, storing }),
             (Ok(()), Err(error)) if error.is_no_space() => {
                 flush_in_parts(store, jobs, &batch)?;
@@ -94,12 +94,16 @@ fn start(store: &FileStore, jobs: &mut [FileFlush], batch: &[DirtyRange]) -> Res
     write_out::start(store, jobs, plan)
 }
 
-/// Enters what was on its way, once it is on the devices.
+/// Waits for the last batch, and enters it into the trees.
 ///
 /// # Errors
 /// What writing and entering met.
-pub(super) fn finish(store: &FileStore, jobs: &mut [FileFlush], step: Option<PipelinedBatch>) -> Result<()> {
-    let Some(PipelinedBatch { batch, storing }) = step else { return Ok(()) };
+pub(super) fn enter_last_batch(
+    store: &FileStore,
+    jobs: &mut [FileFlush],
+    last_batch: Option<PipelinedBatch>,
+) -> Result<()> {
+    let Some(PipelinedBatch { batch, storing }) = last_batch else { return Ok(()) };
     let stored = storing.finish(store.engine())?;
     match enter_batch(store, jobs, &batch, stored) {
         Err(error) if error.is_no_space() => flush_in_parts(store, jobs, &batch),

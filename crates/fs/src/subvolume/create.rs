@@ -167,7 +167,7 @@ pub(crate) fn snapshot(
         return Err(Refusal::NotPermitted.into());
     }
     vlinder_data::flush_subvolume(names.store(), source.id())?;
-    maintenance.flush_for_commit()?;
+    maintenance.flush_if_on_commit()?;
     let _places = names.places().lock_subvolumes();
     let _operation = directory.operation.write();
     may_add_subvolume(names, caller, directory, name)?;

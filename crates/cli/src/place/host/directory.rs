@@ -41,9 +41,9 @@ fn through_proc(descriptor: &OwnedFd, name: &[u8]) -> PathBuf {
 }
 
 impl HostDirectory {
-    /// The first directory of a walk, opened by a path.
-    pub(in crate::place) fn first(descriptor: OwnedFd, path: PathBuf) -> Self {
-        Self { held: HeldDirectory::first(descriptor, path) }
+    /// Begins a walk at a directory that is open; `path` is shown in messages.
+    pub(in crate::place) fn start_of_walk(descriptor: OwnedFd, path: PathBuf) -> Self {
+        Self { held: HeldDirectory::start_of_walk(descriptor, path) }
     }
 
     /// In messages: the path as the user wrote it.

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::Resource;
 use vlinder_base::sync::{Arc, Mutex, OnceLock, Weak};
 
-use super::errors::{failure, failure_of_path};
+use super::errors::{failure_at, failure_of_path};
 use crate::failure::{Failure, Kind};
 use crate::text::escaped;
 
@@ -82,8 +82,9 @@ fn identity(descriptor: impl AsFd) -> Result<Identity, Errno> {
 }
 
 impl HeldDirectory {
-    /// The first directory of a walk, opened by a path.
-    pub(super) fn first(descriptor: OwnedFd, path: PathBuf) -> Arc<Self> {
+    /// Begins a walk at a directory that is open; `path` is shown in messages. The directory stays open: it
+    /// is in no pool.
+    pub(super) fn start_of_walk(descriptor: OwnedFd, path: PathBuf) -> Arc<Self> {
         Arc::new(Self::new(None, path, descriptor, Arc::new(Pool::new())))
     }
 
@@ -102,7 +103,7 @@ impl HeldDirectory {
         Self { parent, name, descriptor, identity, last_child, pool }
     }
 
-    /// Whether it was opened by a path, which a user may have written.
+    /// Whether a walk begins here, with a path that a user may have written.
     fn is_first(&self) -> bool {
         self.parent.is_none()
     }
@@ -133,7 +134,7 @@ impl HeldDirectory {
         if self.is_first() {
             failure_of_path(errno, &self.path().join(OsStr::from_bytes(name)), self.place(name))
         } else {
-            failure(errno, self.place(name))
+            failure_at(errno, self.place(name))
         }
     }
 
@@ -146,7 +147,7 @@ impl HeldDirectory {
             Errno::STALE => Failure::new(Kind::Busy, "the directory was moved or replaced meanwhile")
                 .at(self.place(b"."))
                 .hint("try again when nothing else changes it"),
-            _ => failure(errno, self.place(b".")),
+            _ => failure_at(errno, self.place(b".")),
         })?;
         let opened = Arc::clone(self.descriptor.lock().get_or_insert(Arc::new(opened)));
         self.pool.hold(self);
@@ -263,7 +264,7 @@ mod tests {
 
     fn open(path: &std::path::Path) -> HostDirectory {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        HostDirectory::first(rustix::fs::open(path, flags, Mode::empty()).unwrap(), path.to_owned())
+        HostDirectory::start_of_walk(rustix::fs::open(path, flags, Mode::empty()).unwrap(), path.to_owned())
     }
 
     /// A way down through directories called `d`.

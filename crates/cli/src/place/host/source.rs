@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 
-use super::errors::failure;
+use super::errors::failure_at;
 use super::held::HeldDirectory;
 use crate::failure::{Failure, Kind};
 use crate::place::content::{Source, Take};
@@ -25,7 +25,7 @@ pub(super) struct HostSource {
 impl Source for HostSource {
     fn check_is(&self, seen: &FileStatus) -> Result<(), Failure> {
         let place = || self.directory.place(&self.name);
-        let found = rustix::fs::fstat(&self.file).map_err(|errno| failure(errno, place()))?;
+        let found = rustix::fs::fstat(&self.file).map_err(|errno| failure_at(errno, place()))?;
         if (found.st_dev, found.st_ino) == (seen.volume, seen.inode) {
             return Ok(());
         }
@@ -72,11 +72,11 @@ impl HostSource {
             Err(Errno::NXIO) => return Ok(None),
             // A file system that knows no holes: all is data.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
-            Err(errno) => return Err(failure(errno, self.directory.place(&self.name))),
+            Err(errno) => return Err(failure_at(errno, self.directory.place(&self.name))),
         };
         let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))
             .or_else(|_| rustix::fs::fstat(&self.file).map(|status| status.st_size.unsigned_abs()));
-        let end = end.map_err(|errno| failure(errno, self.directory.place(&self.name)))?;
+        let end = end.map_err(|errno| failure_at(errno, self.directory.place(&self.name)))?;
         Ok((end > start).then_some((start, end)))
     }
 }
