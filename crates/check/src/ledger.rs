@@ -101,8 +101,8 @@ pub(crate) trait Fact: Copy + Ord {
     /// Its form for hashing; equal facts have equal forms.
     type Form: AsRef<[u8]>;
 
-    /// A number for what the statement is about, from which its bucket follows: equal for statements about one
-    /// thing, and by chance for others.
+    /// A number for what the statement is about, from which its bucket follows: equal for statements about
+    /// one thing, and by chance for others.
     fn subject(&self) -> u64;
 
     /// As it is hashed.

@@ -48,8 +48,8 @@ impl<'a> FlushRun<'a> {
         started.or_else(|error| self.settle_jobs().and(Err(error)))
     }
 
-    /// Waits for the last batch and enters it into the trees. Then settles each job, whatever came of it: bytes
-    /// that were entered are clean, the rest is dirty again.
+    /// Waits for the last batch and enters it into the trees. Then settles each job, whatever came of it:
+    /// bytes that were entered are clean, the rest is dirty again.
     pub(super) fn enter_and_settle(mut self, last_batch: Option<PipelinedBatch>) -> Result<()> {
         let result = steps::enter_last_batch(self.store, &mut self.jobs, last_batch);
         result.and(self.settle_jobs())

@@ -61,8 +61,8 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
         };
         let validity = self.settings.validity;
         let answer = Box::new(move |result| answer_attributes(validity, reply, result));
-        // With a handle, the kernel may be asking before a write(2): the answer may wait, and come from another
-        // thread. If the work panics, the reply is dropped, and `fuser` answers with an I/O error.
+        // With a handle, the kernel may be asking before a write(2): the answer may wait, and come from
+        // another thread. If the work panics, the reply is dropped, and `fuser` answers with an I/O error.
         let _ = self.perform(Opcode::GetAttr, || {
             self.service.attributes().attributes_by_handle(node, handle(file), answer)
         });
