@@ -22,6 +22,7 @@ pub mod laws;
 pub mod operations;
 #[cfg(feature = "engine")]
 pub mod seeds;
+pub mod streams;
 pub mod superblocks;
 pub mod target;
 

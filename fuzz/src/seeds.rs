@@ -6,9 +6,10 @@ use vlinder_codec::checksum::ChecksumKind;
 use vlinder_codec::compress::{Compression, compress};
 use vlinder_device::{DeviceExt, MemoryDevice};
 use vlinder_format::block::{BlockRules, HEADER_SIZE};
-use vlinder_format::{Block, Key};
+use vlinder_format::{Block, Generation, Key, Uuid};
 use vlinder_fs::path::Files;
 use vlinder_fs::{AttributeMode, Caller, Filesystem, OpenOptions};
+use vlinder_stream::wire::{Command, Protocol, StreamWriter};
 use vlinder_testkit::subject::{MkfsFeatures, Recipe};
 use vlinder_volume::Profile;
 
@@ -202,8 +203,50 @@ fn by_hand() -> Vec<(&'static str, Vec<u8>)> {
     inputs
 }
 
-fn streams() -> Vec<(&'static str, Vec<u8>)> {
+/// Streams of send of each version, and the attributes of their commands.
+fn sent_streams() -> Vec<(&'static str, Vec<u8>)> {
     let mut inputs = Vec::new();
+    let (uuid, transid) = (Uuid([7; 16]), Generation(9));
+    let commands = [
+        Command::Subvolume { path: b"night", uuid, transid },
+        Command::MakeFile { path: b"a", inode: Some(257) },
+        Command::Symlink { path: b"l", inode: None, target: b"a" },
+        Command::Rename { path: b"a", to: b"b" },
+        Command::SetXattr { path: b"b", name: b"user.x", value: b"1" },
+        Command::Clone {
+            path: b"b",
+            offset: 0,
+            length: 4096,
+            source_uuid: uuid,
+            source_transid: transid,
+            source_path: b"a",
+            source_offset: 8192,
+        },
+        Command::Truncate { path: b"b", size: 10 },
+        Command::Write { path: b"b", offset: 3, data: b"content" },
+        Command::End,
+    ];
+    for (version, protocol) in [Protocol::V1, Protocol::V2, Protocol::V3].into_iter().enumerate() {
+        let mut stream = vec![6];
+        let mut writer = StreamWriter::new(&mut stream, protocol);
+        let written =
+            writer.begin().and_then(|()| commands.iter().try_for_each(|command| writer.put(command)));
+        written.and_then(|()| writer.flush()).expect("a list takes all");
+        inputs.push(("stream", stream));
+        for command in &commands {
+            let mut whole = Vec::new();
+            let mut writer = StreamWriter::new(&mut whole, protocol);
+            writer.put(command).and_then(|()| writer.flush()).expect("a list takes all");
+            // Length and checksum are made by the target.
+            let kind = command.kind().number() as u8;
+            inputs.push(("stream-edit", [&[7, version as u8, kind][..], &whole[10..]].concat()));
+        }
+    }
+    inputs
+}
+
+fn streams() -> Vec<(&'static str, Vec<u8>)> {
+    let mut inputs = sent_streams();
     let texts: [&[u8]; 3] = [b"butterfly butterfly butterfly flies", &[0; 5000], &[1, 2, 3, 4, 5, 6, 7, 8]];
     for (kind, number, name) in [
         (Compression::Zlib, 20, "zlib-read"),

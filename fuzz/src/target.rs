@@ -2,7 +2,7 @@
 
 use vlinder_format::ItemType;
 
-use crate::{blocks, codecs, items, superblocks};
+use crate::{blocks, codecs, items, streams, superblocks};
 
 /// Something that takes any bytes.
 #[derive(Clone, Copy)]
@@ -105,6 +105,8 @@ const OTHERS: &[Target] = &[
     target(3, "system-array", Group::Structures, superblocks::system_array),
     target(4, "block", Group::Structures, blocks::raw),
     target(5, "block-edit", Group::Structures, blocks::edits),
+    target(6, "stream", Group::Structures, streams::run),
+    target(7, "stream-edit", Group::Structures, streams::edit),
     target(20, "zlib-read", Group::Codecs, codecs::zlib_read),
     target(21, "lzo-read", Group::Codecs, codecs::lzo_read),
     target(22, "zstd-read", Group::Codecs, codecs::zstd_read),

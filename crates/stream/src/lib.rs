@@ -8,6 +8,8 @@
 //! Reading path: [`wire`] (a stream as bytes: commands and their attributes), [`send`],
 //! [`receive`].
 
+#[cfg(feature = "filesystem")]
 pub mod receive;
+#[cfg(feature = "filesystem")]
 pub mod send;
 pub mod wire;
