@@ -1,5 +1,6 @@
 //! The read-only flag of subvolumes, and what a received one was received from.
 
+use vlinder_base::sync::Arc;
 use vlinder_data::{begin, put_dirty_inodes};
 use vlinder_format::inode::Timestamp;
 use vlinder_format::root_item::RootFlags;
@@ -9,6 +10,7 @@ use vlinder_transaction::{ChangeKind, Reservation};
 
 use crate::name_view::Names;
 use crate::stamp::Stamp;
+use crate::subvolume::Subvolume;
 use crate::{Caller, InodeId, Refusal, Result};
 
 /// Makes a subvolume read-only, or writable. One that was received becomes writable only by force, and
@@ -23,15 +25,7 @@ pub(crate) fn set_subvolume_read_only(
     read_only: bool,
     force: bool,
 ) -> Result<()> {
-    if names.store().is_read_only() {
-        return Err(Refusal::ReadOnly.into());
-    }
-    let subvolume = names.inodes().subvolume(root)?;
-    let directory = names.inodes().inode(InodeId::root_of(root))?;
-    let owner = directory.state().item;
-    if !names.rights().is_owner_or_capable(caller, &owner) {
-        return Err(Refusal::NotPermitted.into());
-    }
+    let subvolume = own_subvolume(names, caller, root)?;
     if subvolume.is_read_only() == read_only {
         return Ok(());
     }
@@ -77,15 +71,7 @@ pub(crate) fn set_received(
     uuid: Uuid,
     transid: Generation,
 ) -> Result<()> {
-    if names.store().is_read_only() {
-        return Err(Refusal::ReadOnly.into());
-    }
-    let subvolume = names.inodes().subvolume(root)?;
-    let directory = names.inodes().inode(InodeId::root_of(root))?;
-    let owner = directory.state().item;
-    if !names.rights().is_owner_or_capable(caller, &owner) {
-        return Err(Refusal::NotPermitted.into());
-    }
+    let subvolume = own_subvolume(names, caller, root)?;
     vlinder_data::flush_subvolume(names.store(), root)?;
     put_dirty_inodes(names.store())?;
     let mut handle = begin(names.store(), Reservation::items(3).of(ChangeKind::Subvolume))?;
@@ -108,4 +94,18 @@ pub(crate) fn set_received(
     });
     handle.mark_changed();
     Ok(())
+}
+
+/// The subvolume, if its item may be changed by this caller.
+fn own_subvolume(names: Names<'_>, caller: &Caller, root: RootId) -> Result<Arc<Subvolume>> {
+    if names.store().is_read_only() {
+        return Err(Refusal::ReadOnly.into());
+    }
+    let subvolume = names.inodes().subvolume(root)?;
+    let directory = names.inodes().inode(InodeId::root_of(root))?;
+    let owner = directory.state().item;
+    if !names.rights().is_owner_or_capable(caller, &owner) {
+        return Err(Refusal::NotPermitted.into());
+    }
+    Ok(subvolume)
 }

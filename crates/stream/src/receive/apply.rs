@@ -10,6 +10,9 @@ use super::directory_times::times_of;
 use super::receiver::{Receiver, command_error};
 use crate::wire::{Command, CommandKind, Node};
 
+/// What is said of an owner that no file can have.
+const TOO_LARGE: &str = "its owner has more than 32 bits";
+
 impl Receiver<'_> {
     /// Applies a command to the subvolume that is being received.
     pub(super) fn apply(&mut self, command: &Command<'_>) -> Result<(), ReceiveError> {
@@ -115,11 +118,13 @@ impl Receiver<'_> {
             Command::SetMode { mode, .. } => {
                 set(SetAttributes { permissions: Some((mode & 0o7777) as u32), ..SetAttributes::default() })
             }
-            Command::SetOwner { uid, gid, .. } => set(SetAttributes {
-                user: Some(UserId(uid as u32)),
-                group: Some(GroupId(gid as u32)),
-                ..SetAttributes::default()
-            }),
+            Command::SetOwner { uid, gid, .. } => {
+                // Cut to 32 bits, another number could become root's.
+                let narrow =
+                    |id| u32::try_from(id).map_err(|_| ReceiveError::Unsupported { kind, what: TOO_LARGE });
+                let (user, group) = (Some(UserId(narrow(uid)?)), Some(GroupId(narrow(gid)?)));
+                set(SetAttributes { user, group, ..SetAttributes::default() })
+            }
             Command::SetTimes { times, .. } => {
                 if let Some(current) = self.current.as_mut().filter(|_| inode.is_directory()) {
                     current.times.note_named(inode.id(), times);

@@ -9,18 +9,21 @@ use vlinder_fs::{Caller, Filesystem, Inode, Refusal};
 use super::ReceiveError;
 use crate::wire::CommandKind;
 
-/// Directories that are remembered; all of them are forgotten when there are more.
+/// Directories that are remembered, and bytes of their paths, of which a stream can make each 64 KiB long;
+/// all of them are forgotten when there are more.
 const MAX_REMEMBERED: usize = 1 << 12;
+const MAX_REMEMBERED_BYTES: usize = 4 << 20;
 
 /// The paths of one subvolume.
 pub(super) struct SubvolumePaths {
     root: Arc<Inode>,
     directories: HashMap<Vec<u8>, Arc<Inode>>,
+    path_bytes: usize,
 }
 
 impl SubvolumePaths {
     pub fn new(root: Arc<Inode>) -> Self {
-        Self { root, directories: HashMap::new() }
+        Self { root, directories: HashMap::new(), path_bytes: 0 }
     }
 
     /// The subvolume's root.
@@ -31,6 +34,7 @@ impl SubvolumePaths {
     /// A directory may be elsewhere now.
     pub fn forget(&mut self) {
         self.directories.clear();
+        self.path_bytes = 0;
     }
 
     /// The file that a path names; the empty path is the subvolume's root.
@@ -79,9 +83,10 @@ impl SubvolumePaths {
             check_name(kind, path, name)?;
             current = self.step(filesystem, kind, path, &current, name)?;
         }
-        if self.directories.len() >= MAX_REMEMBERED {
-            self.directories.clear();
+        if self.directories.len() >= MAX_REMEMBERED || self.path_bytes + path.len() > MAX_REMEMBERED_BYTES {
+            self.forget();
         }
+        self.path_bytes += path.len();
         self.directories.insert(path.to_vec(), Arc::clone(&current));
         Ok(current)
     }

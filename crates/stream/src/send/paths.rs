@@ -7,14 +7,17 @@ use super::{Identity, Names, SendError};
 
 /// No attribute of a command is longer.
 const MAX_PATH_BYTES: usize = u16::MAX as usize;
-/// Paths and marks that are remembered; all of them are forgotten when there are more.
-const MAX_REMEMBERED: usize = 1 << 14;
+/// Marks that are remembered; all of them are forgotten when there are more.
+const MAX_REMEMBERED: usize = 1 << 16;
+/// Bytes of paths that are remembered; all of them are forgotten when there are more. Each can have 64 KiB.
+const MAX_REMEMBERED_BYTES: usize = 4 << 20;
 
 /// What is known of directories.
 #[derive(Default)]
 pub(super) struct Paths {
     /// Paths that hold until the next directory moves.
     moving: HashMap<Identity, Vec<u8>>,
+    moving_bytes: usize,
     /// Directories that are, with all that lead to them, where the new state has them. They never move again.
     placed: HashSet<Identity>,
 }
@@ -36,6 +39,7 @@ impl Paths {
     /// A directory moved.
     pub fn note_move(&mut self) {
         self.moving.clear();
+        self.moving_bytes = 0;
     }
 
     /// The path of a name.
@@ -61,9 +65,12 @@ impl Paths {
         }
         if !self.moving.contains_key(&directory) {
             let path = find(&self.moving, names, directory)?;
-            if self.moving.len() >= MAX_REMEMBERED {
-                self.moving.clear();
+            // The map's own bytes count, too.
+            let bytes = path.len() + size_of::<(Identity, Vec<u8>)>();
+            if self.moving_bytes + bytes > MAX_REMEMBERED_BYTES {
+                self.note_move();
             }
+            self.moving_bytes += bytes;
             self.moving.insert(directory, path);
         }
         Ok(&self.moving[&directory])

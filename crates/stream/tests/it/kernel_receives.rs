@@ -83,7 +83,7 @@ const SCENARIOS: &[(&str, &str, &str)] = &[
     ),
     (
         "numbers that are used again",
-        "echo a > a; mkdir b; ln -s x c; mkfifo d; mkdir -p z/zz; echo q > z/zz/q; setfattr -n user.x -v 1 a",
+        "mkdir -p z/zz; echo q > z/zz/q; echo a > a; mkdir b; ln -s x c; mkfifo d; setfattr -n user.x -v 1 a",
         "rm -r a b c d; mv z y; REMOUNT; mkdir a; setfattr -n user.x -v 1 a; ln -s yy b; mkfifo c; echo f > e; \
          mv y a/z; mv a/z/zz b2; echo late > late",
     ),
@@ -242,4 +242,25 @@ fn snapshots_travel_full_and_incremental() {
         mount.unmount().unwrap();
         assert_eq!(look_of_linux(&target), expected, "{name}, received here and there");
     }
+}
+
+/// What has no item costs nothing, whatever number its file has.
+#[test]
+fn a_huge_hole_under_a_number_used_again_is_sent_at_once() {
+    require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"));
+    let scratch = Scratch::in_memory("stream-huge-hole");
+    let (image, stream) = (scratch.join("image"), scratch.join("stream"));
+    make(&image);
+    let number =
+        |mount: &KernelMount, script: &str| bash(mount.path(), &format!("{script}; stat -c %i v/file"));
+    let mount = KernelMount::new(&image, "").unwrap();
+    let first = number(&mount, "btrfs subvolume create v >/dev/null; echo a > v/file");
+    bash(mount.path(), "btrfs subvolume snapshot -r v s1 >/dev/null; rm v/file");
+    mount.unmount().unwrap();
+    let mount = KernelMount::new(&image, "").unwrap();
+    assert_eq!(number(&mount, "truncate -s 7E v/file; echo z >> v/file"), first);
+    bash(mount.path(), "btrfs subvolume snapshot -r v s2 >/dev/null");
+    mount.unmount().unwrap();
+    send_to(&image, Some(b"s1"), b"s2", &stream);
+    assert!(std::fs::metadata(&stream).unwrap().len() < 1000);
 }

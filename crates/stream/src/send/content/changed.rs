@@ -22,9 +22,10 @@ pub(super) fn changed_parts(
 ) -> Vec<Changed> {
     let mut parts = Vec::new();
     let mut at = range.start();
+    let (mut old_passed, mut new_passed) = (0, 0);
     while at < range.end() {
-        let (before, before_end) = extent_at(old, at, range.end(), sector_bytes);
-        let (after, after_end) = extent_at(new, at, range.end(), sector_bytes);
+        let (before, before_end) = extent_at(old, &mut old_passed, at, range.end(), sector_bytes);
+        let (after, after_end) = extent_at(new, &mut new_passed, at, range.end(), sector_bytes);
         let end = before_end.min(after_end);
         let part = ByteRange::new(at, end).unwrap_or_default();
         match (before, after) {
@@ -38,17 +39,23 @@ pub(super) fn changed_parts(
     parts
 }
 
-/// The extent with bytes at an offset, and up to where that holds; none in a hole.
-fn extent_at(extents: &[Extent], at: u64, limit: u64, sector_bytes: u64) -> (Option<usize>, u64) {
-    for (index, extent) in extents.iter().enumerate() {
+/// The extent with bytes at an offset, and up to where that holds; none in a hole. The first `passed` extents
+/// end before the offset, which only grows.
+fn extent_at(
+    extents: &[Extent],
+    passed: &mut usize,
+    at: u64,
+    limit: u64,
+    sector_bytes: u64,
+) -> (Option<usize>, u64) {
+    while let Some(extent) = extents.get(*passed) {
         let range = extent.file_range(sector_bytes);
-        if range.end() <= at {
-            continue;
+        if range.end() > at {
+            let is_behind = range.start() > at;
+            let index = Some(*passed).filter(|_| !is_behind && has_bytes(extent));
+            return (index, if is_behind { range.start() } else { range.end() }.min(limit));
         }
-        if range.start() > at {
-            return (None, range.start().min(limit));
-        }
-        return (has_bytes(extent).then_some(index), range.end().min(limit));
+        *passed += 1;
     }
     (None, limit)
 }

@@ -10,12 +10,14 @@ use vlinder_tree::Readahead;
 use crate::send::SendError;
 use crate::send::tree_names::{TreeNames, damage};
 
-/// The extents of a file that overlap a range, in order.
+/// The extents of a file that overlap a range, in order, at most `limit` of them. A hole of any size costs
+/// nothing.
 pub(super) fn extents_in(
     tree: &TreeNames<'_>,
     inode: ObjectId,
     range: ByteRange,
     sector_bytes: u64,
+    limit: usize,
 ) -> Result<Vec<Extent>, SendError> {
     let first = FileExtent::key(inode, FileOffset(range.start()));
     let before = tree.trees().floor(tree.root(), &first).map_err(ForestError::from)?;
@@ -25,7 +27,7 @@ pub(super) fn extents_in(
     let mut cursor = tree.trees().cursor(tree.root(), &start, Readahead::None).map_err(ForestError::from)?;
     let mut extents = Vec::new();
     while let Some((key, data)) = cursor.item() {
-        if !is_of_file(key) || key.offset >= range.end() {
+        if !is_of_file(key) || key.offset >= range.end() || extents.len() == limit {
             break;
         }
         let extent = Extent::decode(key.offset, data).map_err(|fault| damage(fault, cursor.place()))?;

@@ -14,6 +14,8 @@ use crate::send::SendError;
 use crate::send::tree_names::TreeNames;
 use crate::wire::Command;
 
+/// Extents of a file that are held at once.
+const MAX_EXTENTS: usize = 4096;
 /// A range that differs is looked at when it has grown so long; its extents are held meanwhile.
 const MAX_PENDING_BYTES: u64 = 64 << 20;
 
@@ -65,16 +67,18 @@ impl ContentTurn {
         tree: &TreeNames<'_>,
         outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
-        let mut start = 0;
-        while start < self.size {
-            let end = start.saturating_add(MAX_PENDING_BYTES);
-            let range = ByteRange::new(start, end).unwrap_or_default();
-            for extent in extents_in(tree, self.inode, range, u64::from(outlet.source.sector_bytes))? {
-                if extent.offset >= start {
-                    self.send_extent(path, &extent, outlet)?;
-                }
+        let sector_bytes = u64::from(outlet.source.sector_bytes);
+        let mut rest = ByteRange::new(0, self.size).filter(|rest| !rest.is_empty());
+        while let Some(range) = rest {
+            let extents = extents_in(tree, self.inode, range, sector_bytes, MAX_EXTENTS)?;
+            for extent in &extents {
+                self.send_extent(path, extent, outlet)?;
             }
-            start = end;
+            let is_all = extents.len() < MAX_EXTENTS;
+            let last = extents.last().filter(|_| !is_all).map(|extent| extent.file_range(sector_bytes));
+            // Extents that lie in one another are damage, and would not lead on.
+            let end = last.map(|last| last.end()).filter(|end| (range.start() + 1..self.size).contains(end));
+            rest = end.and_then(|end| ByteRange::new(end, self.size));
         }
         Ok(())
     }
@@ -132,8 +136,8 @@ impl ContentTurn {
         if range.is_empty() {
             return Ok(());
         }
-        let before = extents_in(old, self.inode, range, sector_bytes)?;
-        let after = extents_in(new, self.inode, range, sector_bytes)?;
+        let before = extents_in(old, self.inode, range, sector_bytes, usize::MAX)?;
+        let after = extents_in(new, self.inode, range, sector_bytes, usize::MAX)?;
         for part in changed_parts(range, &before, &after, sector_bytes) {
             match part {
                 Changed::Bytes(range, index) => self.write(path, &after[index], range, outlet)?,
