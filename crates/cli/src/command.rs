@@ -9,8 +9,8 @@ use clap::{ArgMatches, Args, Command, CommandFactory, Parser, Subcommand};
 use crate::failure::{ExitStatus, Failure};
 use crate::session::{Format, Program, Session};
 use crate::{
-    check, files, filesystem, fsck, generate, inspect, mistake, mkfs, mount, property, restore, stats,
-    subvolume, umount,
+    check, files, filesystem, fsck, generate, inspect, mistake, mkfs, mount, property, receive, restore,
+    send, stats, subvolume, umount,
 };
 
 /// Btrfs without the kernel: create, read, write, snapshot, check and mount images in the real Btrfs format.
@@ -113,6 +113,8 @@ pub enum BtrfsVerb {
     Property(property::PropertyVerb),
     Check(check::CheckArguments),
     Restore(Box<restore::RestoreArguments>),
+    Send(send::SendArguments),
+    Receive(receive::ReceiveArguments),
     /// Look at what lies on disk.
     #[command(
         subcommand,
@@ -234,6 +236,8 @@ fn dispatch_btrfs(verb: &BtrfsVerb, session: &Session) -> Result<ExitStatus, Fai
         BtrfsVerb::Inspect(verb) => inspect::run(verb, session),
         BtrfsVerb::Check(arguments) => check::run(arguments, session),
         BtrfsVerb::Restore(arguments) => restore::run(arguments, session),
+        BtrfsVerb::Send(arguments) => send::run(arguments, session),
+        BtrfsVerb::Receive(arguments) => receive::run(arguments, session),
         BtrfsVerb::Subvolume(verb) => subvolume::run(verb, session),
         BtrfsVerb::Filesystem(verb) => filesystem::run(verb, session),
         BtrfsVerb::Property(verb) => property::run(verb, session),

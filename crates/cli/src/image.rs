@@ -162,10 +162,19 @@ impl<'a> Images<'a> {
         let first = paths.first().ok_or_else(|| mounted.unexpected())?;
         let status =
             rustix::fs::stat(first).map_err(|errno| Failure::host(&errno.into(), first.display()))?;
-        let subvolume = SubvolumeChoice::Number(RootId(information.root));
-        let options = OpenOptions { read_only: true, subvolume, ..self.options.clone() };
-        let image = self.open_devices(&paths, options, Purpose::Leased)?;
-        let image = self.keep(HostIdentity::of(&status), first, Purpose::Leased, image);
+        let identity = HostIdentity::of(&status);
+        let is_it = |opened: &&Opened| opened.identity == identity && opened.purpose == Purpose::Leased;
+        let open = self.open.borrow().iter().find(is_it).map(|opened| Arc::clone(&opened.image));
+        let image = match open {
+            // All that one command reads of a mount is of one state.
+            Some(image) => image,
+            None => {
+                let subvolume = SubvolumeChoice::Number(RootId(information.root));
+                let options = OpenOptions { read_only: true, subvolume, ..self.options.clone() };
+                let image = self.open_devices(&paths, options, Purpose::Leased)?;
+                self.keep(identity, first, Purpose::Leased, image)
+            }
+        };
         locate::in_image(&image, &mounted.inner().0, Follow::Yes)
     }
 

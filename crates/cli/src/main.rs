@@ -15,7 +15,7 @@
 //! | files wherever they lie | [`place`] |
 //! | mounts and images | [`mounted`], [`devices`], [`leased`], [`image`] (what a verb has open) |
 //! | file systems wherever they lie | [`object`] |
-//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`inspect`], [`check`], [`restore`], … |
+//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`inspect`], [`check`], [`restore`], [`send`], [`receive`], … |
 //! | programs | [`command`] |
 
 mod caller;
@@ -47,8 +47,10 @@ mod output;
 mod place;
 mod progress;
 mod property;
+mod receive;
 mod report;
 mod restore;
+mod send;
 mod session;
 mod stats;
 mod subvolume;

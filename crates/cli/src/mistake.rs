@@ -18,16 +18,14 @@ enum On {
 }
 
 /// The verbs of btrfs-progs that have no counterpart yet: family, name.
-const NOT_THERE_YET: [(&str, &str, On); 20] = [
+const NOT_THERE_YET: [(&str, &str, On); 18] = [
     ("", "balance", On::Kernel),
     ("", "device", On::Any),
     ("", "qgroup", On::Kernel),
     ("", "quota", On::Kernel),
-    ("", "receive", On::Kernel),
     ("", "replace", On::Kernel),
     ("", "rescue", On::Any),
     ("", "scrub", On::Kernel),
-    ("", "send", On::Kernel),
     ("filesystem", "balance", On::Kernel),
     ("filesystem", "defragment", On::Kernel),
     ("filesystem", "du", On::Kernel),

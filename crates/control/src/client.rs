@@ -1,6 +1,6 @@
 //! The client's end: finds the socket of the mount that a path lies on, asks, waits.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ use crate::protocol::{
     Answer, AnswerMessage, MountInformation, Name, Outcome, Request, RequestMessage, SCHEMA,
 };
 use crate::unmount::{HeldMount, Refused};
+use crate::upload::{self, UploadError};
 use crate::{last_resort, limits};
 
 /// Why the server could not be asked, or what it said.
@@ -60,6 +61,12 @@ pub enum ClientError {
         mountpoint: PathBuf,
         /// Why.
         source: FrameError,
+    },
+    /// What was to be handed over can't be read.
+    #[error("the input can't be read: {source}")]
+    Input {
+        /// Why.
+        source: io::Error,
     },
     /// The server speaks another version.
     #[error("the server of the mount at {} speaks {schema}, this is {SCHEMA}; use the version that serves the mount", .mountpoint.display())]
@@ -327,6 +334,29 @@ impl Client {
                 _ => Err(self.failed(source)),
             },
             Err(source) => Err(self.failed(source)),
+        }
+    }
+
+    /// Asks for something that is about bytes, and hands these over; gives the answer to that.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request); [`ClientError::Input`].
+    pub fn upload(&mut self, request: &Request, input: &mut dyn Read) -> Result<Answer, ClientError> {
+        let Answer::Ready = self.request(request)? else { return Err(self.unexpected()) };
+        let most = limits::most_answer_bytes(request, limits::is_trusted(&self.mount));
+        match upload::send(input, &mut &self.stream) {
+            Ok(()) => self.answer(most),
+            Err(UploadError::Input(source)) => {
+                // Without its end the server takes nothing of it for whole. What it says then is no news.
+                let _ = self.stream.shutdown(std::net::Shutdown::Write);
+                let _ = self.answer(most);
+                Err(ClientError::Input { source })
+            }
+            // The server has ended it, and said why.
+            Err(UploadError::Connection(source)) => match self.answer(most) {
+                Err(said @ ClientError::Server(_)) => Err(said),
+                _ => Err(self.failed(source.into())),
+            },
         }
     }
 

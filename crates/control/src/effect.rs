@@ -22,6 +22,7 @@ impl Request {
             | Self::SubvolumeDelete { .. }
             | Self::SubvolumeSetDefault { .. }
             | Self::LabelSet { .. }
+            | Self::Receive { .. }
             | Self::PropertySet { .. } => Effect::Changes,
             Self::ByCall { request } => request.effect(),
             Self::Mount

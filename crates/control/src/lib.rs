@@ -30,6 +30,7 @@ pub mod places;
 pub mod protocol;
 pub mod server;
 pub mod unmount;
+mod upload;
 
 pub use client::{Client, ClientError};
 pub use effect::Effect;

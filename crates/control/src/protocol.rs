@@ -152,6 +152,13 @@ pub enum Request {
     /// Whether all that was read until now is of the leased state: [`Answer::Done`], or an error of the kind
     /// `busy` where the lease was revoked.
     LeaseConfirm,
+    /// Makes subvolumes of streams in a directory: [`Answer::Ready`]; then the client hands the streams over,
+    /// and gets [`Answer::Received`] or an error. For root and the mount's owner: owners, devices and trusted
+    /// attributes are in what they make.
+    Receive {
+        /// The directory that the subvolumes go to.
+        directory: Name,
+    },
     /// Commits, so that unmounting is quick: [`Answer::Prepared`]; then, once the mount has ended,
     /// [`Answer::Finished`] or an error. For root and the mount's owner.
     Unmount,
@@ -232,6 +239,14 @@ pub enum Answer {
         /// The members.
         devices: Vec<LeasedDevice>,
     },
+    /// The client is to hand over what the request is about, in chunks: four bytes of length, little-endian,
+    /// and so many bytes; a chunk of no length ends them.
+    Ready,
+    /// Subvolumes that were made of streams.
+    Received {
+        /// In the order of the streams.
+        subvolumes: Vec<ReceivedSubvolume>,
+    },
     /// The commit is done, the mount may end.
     Prepared {
         /// The process that serves it.
@@ -276,6 +291,15 @@ pub struct LeasedDevice {
     pub path: Name,
     /// The 4096 bytes of the state's primary superblock there.
     pub superblock: Name,
+}
+
+/// A subvolume that was made of a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceivedSubvolume {
+    /// Its number.
+    pub number: u64,
+    /// Its name in the directory.
+    pub name: Name,
 }
 
 /// A run of a file, with the facts of FS_IOC_FIEMAP.

@@ -3,7 +3,7 @@
 mod bound;
 mod error;
 
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -23,6 +23,7 @@ use crate::location::SocketLocation;
 use crate::patience::{Limited, Patience};
 use crate::peer::Peer;
 use crate::protocol::{Answer, AnswerMessage, Request, RequestMessage, SCHEMA};
+use crate::upload::Upload;
 use crate::{ErrorBody, ErrorKind};
 use bound::Bound;
 
@@ -31,6 +32,9 @@ pub use error::ServerError;
 /// How often one who waits for the mount's end is looked after.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
+/// What is done with bytes that a client hands over.
+pub type UploadJob = Box<dyn FnOnce(&mut dyn Read) -> Result<Answer, ErrorBody>>;
+
 /// What lives as long as a connection.
 #[derive(Default)]
 pub struct Conversation {
@@ -38,6 +42,8 @@ pub struct Conversation {
     pub lease: Option<CommitLease>,
     /// The system call that the client was told to make.
     pub call: Option<Expectation>,
+    /// What is done with the bytes that the client hands over next, after [`Answer::Ready`].
+    pub upload: Option<UploadJob>,
     /// The mount by way of which the client says that it came.
     pub mount: Option<u64>,
 }
@@ -279,6 +285,15 @@ impl Shared {
             };
             let waits = matches!(result, Ok(Answer::Prepared { .. }));
             self.answer(&stream, result)?;
+            if let Some(job) = conversation.upload.take() {
+                let mut upload = Upload::new(&stream);
+                stream.set_read_timeout(None)?;
+                let result = self.run(|_| job(&mut upload));
+                self.answer(&stream, result)?;
+                if !upload.has_ended() {
+                    return Ok(());
+                }
+            }
             if waits {
                 if let Some(end) = self.wait_for_end(&stream) {
                     self.answer(&stream, end.map(|()| Answer::Finished))?;
@@ -294,6 +309,11 @@ impl Shared {
         request: Request,
         conversation: &mut Conversation,
     ) -> Result<Answer, ErrorBody> {
+        self.run(|executor| executor.execute(peer, request, conversation))
+    }
+
+    /// Does something for a client, unless the server is closing; closing waits for it.
+    fn run(&self, job: impl FnOnce(&dyn Executor) -> Result<Answer, ErrorBody>) -> Result<Answer, ErrorBody> {
         let executor = {
             let mut state = self.state.lock();
             let executor = state.executor.clone();
@@ -301,7 +321,7 @@ impl Shared {
             state.running += 1;
             executor
         };
-        let result = catch_unwind(AssertUnwindSafe(|| executor.execute(peer, request, conversation)));
+        let result = catch_unwind(AssertUnwindSafe(|| job(&*executor)));
         drop(executor);
         self.state.lock().running -= 1;
         self.changed.notify_all();

@@ -2,7 +2,7 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::ChecksumKind;
-use vlinder_forest::{ChecksumLookup, ForestError, OpenTree, find_root_item};
+use vlinder_forest::{ChecksumLookup, Forest, ForestError, OpenTree, find_root_item};
 use vlinder_format::{Key, RootId};
 use vlinder_tree::lease::CommitLease;
 use vlinder_tree::{Root, RootPointer};
@@ -86,6 +86,14 @@ impl<'a> TransactionReader<'a> {
     /// What opening the checksum tree met.
     pub fn checksum_lookup(&self) -> Result<ChecksumLookup<'a>, ForestError> {
         ChecksumLookup::new(self.trees.forest(), self.trees.checksum_geometry(), self.checksums)
+    }
+
+    /// The checksum tree of another state of the same file system, for look-ups.
+    ///
+    /// # Errors
+    /// What opening the checksum tree met.
+    pub fn checksum_lookup_in<'f>(&self, forest: &'f Forest) -> Result<ChecksumLookup<'f>, ForestError> {
+        ChecksumLookup::new(forest, self.trees.checksum_geometry(), self.checksums)
     }
 
     /// The chunk tree, for searches.

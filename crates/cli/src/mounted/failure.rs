@@ -49,6 +49,7 @@ pub fn failure(error: ClientError) -> Failure {
             let failure = Failure::host(&source, path.display());
             return if is_dead(&source) { failure.hint(SERVER_ENDED_HINT) } else { failure };
         }
+        ClientError::Input { source } => return Failure::host(&source, "the input"),
         ClientError::NotMounted { .. } => Kind::Invalid,
         ClientError::Schema { .. } => Kind::Unsupported,
         ClientError::Unmount { is_busy: true, .. } => Kind::Busy,

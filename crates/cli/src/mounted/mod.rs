@@ -8,6 +8,7 @@ mod records;
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -360,6 +361,21 @@ impl Mounted {
     pub fn await_deletions(&self, numbers: &[u64]) -> Result<Vec<u64>, Failure> {
         match self.request(&Request::SubvolumeSync { numbers: numbers.to_vec() })? {
             Answer::Freed { numbers } => Ok(numbers),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Hands streams over, for this directory; gives number and name of the subvolumes that they made.
+    pub fn receive(&self, mut streams: impl Read) -> Result<Vec<(RootId, Vec<u8>)>, Failure> {
+        let request = Request::Receive { directory: self.inner() };
+        let answer = self.client.borrow_mut().upload(&request, &mut streams).map_err(|error| match error {
+            ClientError::Server(body) => of_server(body).at(&self.place),
+            other => failure(other),
+        });
+        match answer? {
+            Answer::Received { subvolumes } => {
+                Ok(subvolumes.into_iter().map(|made| (RootId(made.number), made.name.0)).collect())
+            }
             _ => Err(self.unexpected()),
         }
     }

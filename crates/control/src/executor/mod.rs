@@ -5,7 +5,7 @@
 //! | create | who may write the directory |
 //! | snapshot | the same, and owner of the source |
 //! | delete | root, the mount's owner; others where they may write and `user_subvol_rm_allowed` is on |
-//! | list, set-default, label, inode-resolve, lease | root, the mount's owner |
+//! | list, set-default, label, inode-resolve, lease, receive | root, the mount's owner |
 //! | `ro` | root, the mount's owner, the subvolume's owner |
 //! | unmount | root, the mount's owner |
 //! | a file's map | who may read the file |
@@ -20,6 +20,7 @@
 mod kernel_notifier;
 mod leases;
 mod properties;
+mod receiving;
 mod report;
 mod rights;
 mod served_mount;
@@ -125,6 +126,7 @@ impl Executor for FilesystemExecutor {
             }
             Request::Lease => leases::grant(mount, peer, conversation),
             Request::LeaseConfirm => leases::confirm(conversation),
+            Request::Receive { directory } => receiving::prepare(mount, peer, &directory, conversation),
             Request::Unmount => unmounting::prepare(mount, peer),
         }
     }

@@ -26,6 +26,8 @@ pub struct Receiver<'f> {
     pub(super) filesystem: &'f Filesystem,
     directory: Arc<Inode>,
     pub(super) current: Option<Current>,
+    /// The names of all subvolumes that were begun.
+    names: Vec<Vec<u8>>,
 }
 
 /// The subvolume that is being received.
@@ -40,7 +42,12 @@ pub(super) struct Current {
 impl<'f> Receiver<'f> {
     /// Receives into a directory.
     pub fn new(filesystem: &'f Filesystem, directory: Arc<Inode>) -> Self {
-        Self { filesystem, directory, current: None }
+        Self { filesystem, directory, current: None, names: Vec::new() }
+    }
+
+    /// The names of all subvolumes that were begun, whole or not.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.names.iter().map(Vec::as_slice)
     }
 
     /// Applies all streams that follow one another; gives the subvolumes that they made.
@@ -95,6 +102,7 @@ impl<'f> Receiver<'f> {
             }
         };
         let id = made.map_err(|error| command_error(kind, name, error))?;
+        self.names.push(name.to_vec());
         let root = self.filesystem.inode(id)?;
         self.current = Some(Current {
             name: name.to_vec(),

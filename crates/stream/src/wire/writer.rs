@@ -65,6 +65,11 @@ impl<W: Write> StreamWriter<W> {
         Ok(self.output.flush()?)
     }
 
+    /// The output. What it was not given yet is lost: [`flush`](Self::flush) comes first.
+    pub fn into_output(self) -> W {
+        self.output
+    }
+
     fn write_if_full(&mut self) -> Result<(), WireError> {
         if self.buffer.len() >= BUFFER_BYTES {
             self.output.write_all(&self.buffer)?;
