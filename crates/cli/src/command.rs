@@ -83,6 +83,13 @@ pub struct Global {
     verbose_short: bool,
 }
 
+impl Global {
+    /// With what the verb's own flags say of it.
+    fn with_quiet(self, asks_for_quiet: bool) -> Self {
+        Self { quiet: self.quiet || asks_for_quiet, ..self }
+    }
+}
+
 /// The verbs of `vlinder`.
 // A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]
@@ -125,6 +132,17 @@ pub enum BtrfsVerb {
     Inspect(inspect::InspectVerb),
 }
 
+impl BtrfsVerb {
+    /// Whether a verb was given btrfs-progs' own flag for being quiet, which comes behind its name.
+    fn asks_for_quiet(&self) -> bool {
+        match self {
+            Self::Send(arguments) => arguments.quiet_short,
+            Self::Receive(arguments) => arguments.quiet_short,
+            _ => false,
+        }
+    }
+}
+
 /// Runs the program that the call name asks for.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let called = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
@@ -149,10 +167,13 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             })
         }
         Some("btrfs") => parse::<Btrfs>(Program::Btrfs, &arguments, |program, verb| {
-            run(Program::Btrfs, program.global, verb, |session| dispatch_btrfs(&program.verb, session))
+            let global = program.global.with_quiet(program.verb.asks_for_quiet());
+            run(Program::Btrfs, global, verb, |session| dispatch_btrfs(&program.verb, session))
         }),
         _ => parse::<Vlinder>(Program::Vlinder, &arguments, |program, verb| {
-            run(Program::Vlinder, program.global, verb, |session| dispatch(&program.verb, session))
+            let asks_for_quiet = matches!(&program.verb, Verb::Btrfs(verb) if verb.asks_for_quiet());
+            let global = program.global.with_quiet(asks_for_quiet);
+            run(Program::Vlinder, global, verb, |session| dispatch(&program.verb, session))
         }),
     };
     ExitCode::from(code)

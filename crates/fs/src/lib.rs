@@ -116,7 +116,7 @@ pub use rescue::{RESCUE_PARTS, RescueOptions, RescuePart};
 pub use set_attributes::{SetAttributes, SetTime};
 pub use standing::Standing;
 pub use statistics::Statistics;
-pub use subvolume::{Subvolume, SubvolumeInformation, Subvolumes};
+pub use subvolume::{BeingReceived, Subvolume, SubvolumeInformation, Subvolumes};
 pub use switches::SWITCHES;
 pub use vlinder_data::{CompressOption, CompressionProperty, InodeId, InodeState};
 pub use write_origin::{ContentTimes, WriteOrigin};

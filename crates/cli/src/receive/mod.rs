@@ -39,6 +39,12 @@ pub struct ReceiveArguments {
     /// Read the stream from this file instead of standard input.
     #[arg(short = 'f', value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
+    /// As --quiet.
+    #[arg(short = 'q', hide = true)]
+    pub quiet_short: bool,
+    /// As --verbose; may be given several times, as to btrfs-progs.
+    #[arg(short = 'v', hide = true, action = clap::ArgAction::Count)]
+    verbose_short: u8,
     #[command(flatten)]
     images: ImageArguments,
     /// IMAGE:/PATH of the directory that the subvolumes go to, or its path on a mount of vlinder's.
@@ -68,6 +74,10 @@ pub fn run(arguments: &ReceiveArguments, session: &Session) -> Result<ExitStatus
         }
         Object::Mounted(directory) => receive_there(&directory, input)?,
     };
+    if made.is_empty() {
+        return Err(Failure::new(Kind::Invalid, "the stream is empty, and makes no subvolume")
+            .hint("look at what the sender said"));
+    }
     for subvolume in &made {
         session.tell(format!("Received subvolume '{}'", crate::text::escaped(&subvolume.name)))?;
     }

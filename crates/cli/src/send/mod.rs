@@ -48,6 +48,12 @@ pub struct SendArguments {
     /// Write the stream to this file instead of standard output.
     #[arg(short = 'f', value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
+    /// As --quiet.
+    #[arg(short = 'q', hide = true)]
+    pub quiet_short: bool,
+    /// As --verbose; may be given several times, as to btrfs-progs.
+    #[arg(short = 'v', hide = true, action = clap::ArgAction::Count)]
+    verbose_short: u8,
     #[command(flatten)]
     images: ImageArguments,
     /// IMAGE:/PATH of a snapshot, or its path on a mount of vlinder's; it must be read-only.

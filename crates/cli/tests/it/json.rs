@@ -29,6 +29,7 @@ fn directory() -> PathBuf {
 fn calls(image: &Path, source: &Path) -> Vec<(&'static str, Vec<String>)> {
     let (root, path) = (target(image, "/"), image.display().to_string());
     let at = |path: &str| target(image, path);
+    let stream = source.with_extension("stream").display().to_string();
     let source = source.display().to_string();
     let call =
         |name: &'static str, words: &[&str]| (name, words.iter().map(|word| (*word).to_owned()).collect());
@@ -43,6 +44,8 @@ fn calls(image: &Path, source: &Path) -> Vec<(&'static str, Vec<String>)> {
         call("rm", &["rm", &at("/d/f")]),
         call("subvolume-create", &["subvolume", "create", &at("/s")]),
         call("subvolume-snapshot", &["subvolume", "snapshot", "-r", &at("/s"), &at("/t")]),
+        call("send", &["send", "-f", &stream, &at("/t")]),
+        call("receive", &["receive", "-f", &stream, &at("/d")]),
         call("subvolume-list", &["subvolume", "list", &path]),
         call("subvolume-show", &["subvolume", "show", &at("/s")]),
         call("subvolume-set-default", &["subvolume", "set-default", "5", &path]),

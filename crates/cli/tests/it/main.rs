@@ -35,6 +35,7 @@ mod restore_items;
 mod restore_names;
 mod second_writer;
 mod setid;
+mod streams;
 mod subvolumes;
 mod unit_file;
 mod watching;

@@ -62,7 +62,15 @@ fn outcomes(is_stranger: bool, allow_other: bool, is_read_only: bool) -> Vec<Str
     for name in ["theirs/sub", "theirs/victim"] {
         run([Path::new("subvolume"), Path::new("create"), &place.at(name)]).done();
     }
+    let frozen = place.at("theirs/frozen");
+    let words = ["subvolume", "snapshot", "-r"].map(Path::new);
+    run(words.into_iter().chain([place.at("theirs/sub").as_path(), &frozen])).done();
+    std::fs::create_dir(place.at("theirs/inbox")).unwrap();
+    let stream = place.scratch.join("stream");
+    run([Path::new("send"), Path::new("-q"), Path::new("-f"), &stream, &frozen]).done();
+    std::fs::set_permissions(&stream, PermissionsExt::from_mode(0o644)).unwrap();
     let (image, point) = (place.image.to_str().unwrap(), place.point.to_str().unwrap());
+    let stream = stream.to_str().unwrap();
     if is_read_only {
         run(["mount", "-o", "remount,ro", image, point]).done();
     }
@@ -72,7 +80,11 @@ fn outcomes(is_stranger: bool, allow_other: bool, is_read_only: bool) -> Vec<Str
             command.args([STRANGER, "--clear-groups"]);
         }
         command.arg("--").arg(&program);
-        command.args(row[0].split(' ').map(|word| word.replace("MOUNT", point).replace("IMAGE", image)));
+        command.args(
+            row[0]
+                .split(' ')
+                .map(|word| word.replace("MOUNT", point).replace("IMAGE", image).replace("STREAM", stream)),
+        );
         kind_of(&common::end(&mut command))
     };
     table().iter().map(run_row).collect()
@@ -107,6 +119,8 @@ chmod 600 disk.img
 as_user ./vlinder mount -o "$OPTIONS" disk.img point
 as_user sh -c 'mkdir point/theirs; for name in open theirs/open theirs/file; do echo x > point/$name; done'
 as_user sh -c 'for name in sub victim; do ./vlinder subvolume create point/theirs/$name; done' >/dev/null
+as_user sh -c './vlinder subvolume snapshot -r point/theirs/sub point/theirs/frozen; mkdir point/theirs/inbox' >/dev/null
+as_user ./vlinder send -q point/theirs/frozen >stream
 chmod() { as_user chmod "$@"; }
 chmod 600 point/theirs/file
 set +e
@@ -122,7 +136,10 @@ as_user ./vlinder umount point >/dev/null 2>&1 || umount -l point 2>/dev/null
 
 /// What all rows of a new mount of an ordinary user's come to.
 fn outcomes_of_users(asked: &str, options: &str) -> Vec<String> {
-    let absolute = |line: &str| line.replace("MOUNT", "/tmp/point").replace("IMAGE", "/tmp/disk.img");
+    let absolute = |line: &str| {
+        let line = line.replace("MOUNT", "/tmp/point").replace("IMAGE", "/tmp/disk.img");
+        line.replace("STREAM", "/tmp/stream")
+    };
     let lines: Vec<String> = table().iter().map(|row| absolute(row[0])).collect();
     let environment = [("ASKED", asked), ("OPTIONS", options), ("LINES_", &lines.join("\n"))];
     let ended = run_in_namespace(ON_A_USERS_MOUNT, &environment);

@@ -79,7 +79,7 @@ fn delete(names: Names<'_>, caller: &Caller, directory: &Arc<Inode>, name: &[u8]
     if root == default_subvolume(names.engine())? {
         return Err(Refusal::NotPermitted.into());
     }
-    if root == names.tree().root_id().root {
+    if root == names.tree().root_id().root || victim.subvolume().is_being_received() {
         return Err(Refusal::Busy.into());
     }
     if !nested_subvolumes(names.engine(), root)?.is_empty() {

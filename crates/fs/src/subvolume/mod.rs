@@ -1,5 +1,6 @@
 //! Subvolumes: their state in memory, and the operations on them.
 
+mod being_received;
 mod change;
 mod create;
 pub(crate) mod default;
@@ -8,12 +9,14 @@ mod list;
 pub(crate) mod place;
 mod view;
 
+pub use being_received::BeingReceived;
 pub use list::SubvolumeInformation;
 pub use view::Subvolumes;
 
 use core::fmt;
 use std::collections::BTreeMap;
 
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_data::{ChangedRanges, Drops, FileTree};
 use vlinder_forest::OpenTree;
@@ -34,6 +37,8 @@ pub struct Subvolume {
     next_inode: Mutex<Option<u64>>,
     /// The directories that hold names whose subvolumes are not there, as far as they were looked up.
     absent: Mutex<BTreeMap<RootId, ObjectId>>,
+    /// A stream is being made into it.
+    is_being_received: AtomicBool,
 }
 
 impl fmt::Debug for Subvolume {
@@ -51,6 +56,7 @@ impl Subvolume {
             journal,
             next_inode: Mutex::new(None),
             absent: Mutex::default(),
+            is_being_received: AtomicBool::new(false),
         }
     }
 
@@ -104,6 +110,13 @@ impl Subvolume {
 
     pub(crate) fn mark_deleted(&self) {
         self.files.mark_deleted();
+    }
+
+    /// Whether a stream is being made into it: then nobody else is to see what it holds, lest they keep what
+    /// the next command changes.
+    #[must_use]
+    pub fn is_being_received(&self) -> bool {
+        self.is_being_received.load(Ordering::Acquire)
     }
 
     /// A number for a new inode.

@@ -4,6 +4,7 @@ use vlinder_base::sync::Arc;
 use vlinder_data::InodeId;
 use vlinder_format::{Generation, RootId, Uuid};
 
+use super::being_received::BeingReceived;
 use super::list::SubvolumeInformation;
 use super::{change, create, default, delete, list};
 use crate::inode::Inode;
@@ -109,6 +110,14 @@ impl Subvolumes<'_> {
         read_only: bool,
     ) -> Result<InodeId> {
         create::snapshot(self.names, self.maintenance, caller, source, directory, name, read_only)
+    }
+
+    /// Hides what a subvolume holds from whoever asks by way of a mount, as long as the result lives.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`](crate::Refusal::NotFound); what reading met.
+    pub fn begin_receiving(&self, root: RootId) -> Result<BeingReceived> {
+        Ok(BeingReceived::new(self.names.inodes().subvolume(root)?))
     }
 
     /// Makes a subvolume read-only, or writable. One that was received becomes writable only by force, and

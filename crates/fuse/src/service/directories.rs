@@ -6,7 +6,7 @@ use vlinder_fs::{DirectoryRecord, FsError, Inode};
 use super::convert::{errno, judged};
 use super::durability::Durability;
 use super::handles::Listing;
-use super::mounted::Mounted;
+use super::mounted::{Mounted, visible};
 use super::parts::Parts;
 use super::shown::Shown;
 use crate::transport::{
@@ -46,6 +46,7 @@ impl Directories {
             .listed(directory, record)
             .inspect_err(|error| tracing::warn!(%error, file = %record.id, "a listed file can't be read"))
             .ok()
+            .and_then(|inode| visible(inode).ok())
     }
 
     fn walk(

@@ -8,7 +8,7 @@ use vlinder_base::sync::Arc;
 use vlinder_fs::{FsError, Inode, InodeId, Refusal};
 
 use super::convert::errno;
-use super::mounted::Mounted;
+use super::mounted::{Mounted, visible};
 use super::shown::Shown;
 use crate::transport::{Entry, NodeNumber, Reply};
 
@@ -60,7 +60,7 @@ impl ExportedFiles {
     }
 
     fn living_inode(&self, id: InodeId) -> Reply<Arc<Inode>> {
-        let inode = self.mounted.filesystem().inode(id).map_err(|error| stale_or(&error))?;
+        let inode = visible(self.mounted.filesystem().inode(id).map_err(|error| stale_or(&error))?)?;
         if inode.is_deleted() { Err(Errno::STALE) } else { Ok(inode) }
     }
 }

@@ -1,5 +1,6 @@
 //! The core that all objects of a mount's service share: the file system, and what the kernel has of it.
 
+use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 use vlinder_fs::{FileChange, Filesystem, FsError, Inode, InodeId};
 
@@ -8,6 +9,15 @@ use super::handles::Handles;
 use super::kernel_link::KernelLink;
 use super::nodes::Nodes;
 use crate::transport::{NodeNumber, Reply};
+
+/// A file, unless it lies in a subvolume that is being received. The kernel would keep what it is told of it,
+/// names that are not there among that, and the receiver's next command would change it unseen.
+///
+/// # Errors
+/// EBUSY.
+pub(super) fn visible(inode: Arc<Inode>) -> Reply<Arc<Inode>> {
+    if inode.subvolume().is_being_received() { Err(Errno::BUSY) } else { Ok(inode) }
+}
 
 /// A file system that the kernel uses.
 pub(super) struct Mounted {
@@ -57,7 +67,7 @@ impl Mounted {
 
     /// The file that the kernel means.
     pub(super) fn inode(&self, node: NodeNumber) -> Reply<Arc<Inode>> {
-        self.nodes.inode(node)
+        visible(self.nodes.inode(node)?)
     }
 
     /// What the kernel calls a file.

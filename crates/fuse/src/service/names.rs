@@ -8,7 +8,7 @@ use vlinder_fs::{Caller, Inode, Refusal, RenameMode};
 use super::convert::{decode_device, errno, file_type_of, judged, remover};
 use super::exported::ExportedFiles;
 use super::gate::Gate;
-use super::mounted::Mounted;
+use super::mounted::{Mounted, visible};
 use super::parts::Parts;
 use super::shown::Shown;
 use super::subvolume_calls::SubvolumeCalls;
@@ -69,7 +69,7 @@ impl NameService for Names {
         }
         let directory = self.mounted.inode(parent)?;
         match self.mounted.filesystem().names().lookup(&judged(requester, 0), &directory, name) {
-            Ok(inode) => Ok(Some(self.shown.entry(&inode, parent))),
+            Ok(inode) => Ok(Some(self.shown.entry(&*visible(inode)?, parent))),
             Err(error) if error.refusal() == Some(Refusal::NotFound) => Ok(None),
             Err(error) => Err(errno(&error)),
         }

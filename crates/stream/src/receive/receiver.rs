@@ -4,7 +4,7 @@ use std::io::Read;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::{Generation, RootId, Uuid};
-use vlinder_fs::{Caller, Filesystem, Inode};
+use vlinder_fs::{BeingReceived, Caller, Filesystem, Inode};
 
 use super::ReceiveError;
 use super::directory_times::DirectoryTimes;
@@ -37,6 +37,8 @@ pub(super) struct Current {
     transid: Generation,
     pub paths: SubvolumePaths,
     pub times: DirectoryTimes,
+    /// Hides it until it is whole.
+    _hidden: BeingReceived,
 }
 
 impl<'f> Receiver<'f> {
@@ -103,6 +105,7 @@ impl<'f> Receiver<'f> {
         };
         let id = made.map_err(|error| command_error(kind, name, error))?;
         self.names.push(name.to_vec());
+        let hidden = self.filesystem.subvolumes().begin_receiving(id.root)?;
         let root = self.filesystem.inode(id)?;
         self.current = Some(Current {
             name: name.to_vec(),
@@ -110,6 +113,7 @@ impl<'f> Receiver<'f> {
             transid,
             paths: SubvolumePaths::new(root),
             times: DirectoryTimes::default(),
+            _hidden: hidden,
         });
         Ok(())
     }
