@@ -14,7 +14,7 @@ use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::thread;
 use vlinder_control::protocol::SubvolumeTarget;
 use vlinder_control::{
-    Client, ClientError, FilesystemExecutor, KernelNotifier, MountEntry, MountFacts, Request, Server,
+    Answer, Client, ClientError, FilesystemExecutor, KernelNotifier, MountEntry, MountFacts, Request, Server,
     SocketLocation, Unplaced,
 };
 use vlinder_fs::{Caller, Filesystem, GroupId, InodeId, OpenOptions, SetAttributes, UserId};
