@@ -105,7 +105,7 @@ fn snapshot(directory: &Path, name: &str) -> Result<()> {
 
 /// The image of `send_readahead`'s workload (docs/benchmarks/workloads.md), of which an incremental send
 /// would be made.
-fn make_inline(host: &Host, name: &str, files: u64) -> Result<()> {
+pub(super) fn make_inline(host: &Host, name: &str, files: u64) -> Result<()> {
     make(host, name, |directory| {
         write_inline(directory, 1..=files)?;
         shell(&format!("sync -f {}", directory.display()))?;

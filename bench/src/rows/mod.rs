@@ -11,6 +11,7 @@ mod mounts;
 mod opening;
 mod scaling;
 mod state_map;
+mod streams;
 
 use crate::row::Row;
 
@@ -26,6 +27,7 @@ pub fn all() -> Vec<Row> {
     rows.extend(fio::rows());
     rows.extend(mechanisms::rows());
     rows.extend(state_map::rows());
+    rows.extend(streams::rows());
     rows
 }
 
