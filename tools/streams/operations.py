@@ -470,7 +470,7 @@ class Operations:
             "into_former_child": 3, "recreate_directory": 2, "rotate": 1, "name_of_another_type": 1, "link": 3,
             "link_and_unlink_first": 2, "many_links": 1, "nested_subvolume": 0.5, "directory_of_subvolume": 0.7,
             "unlinked_but_open": 0.5, "mode": 2, "owner": 2, "times": 2, "xattr": 3, "remove_xattr": 1,
-            "access_list": float(os.environ.get("ACL", "1")), "capability": 1, "write": 5, "append": 3, "cut": 2, "inline_and_back": 2, "sparse": 1,
+            "access_list": 1, "capability": 1, "write": 5, "append": 3, "cut": 2, "inline_and_back": 2, "sparse": 1,
             "reserve": 2, "punch": 2, "zero": 1, "clone_within": 2, "clone_between": 3, "clone_whole": 2,
             "clone_from_snapshot": 2, "bookend": 2, "dedupe": 1,
         }

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Pairs of snapshots from random operations travel as streams, and come out equal.
 
-    pairs.py [PAIRS]         as root; SEED, CHAIN (pairs of one image), VLINDER (the command), TMPDIR, LEAST, KEEP
+    pairs.py [--pairs N] [--chain N] [--least N] [--protocol 1] [--seed N] [--vlinder PATH] [--keep]
+
+Root. --chain is the number of pairs of one image. TMPDIR is where images lie (/dev/shm). The last line is the verdict, as
+JSON.
 
 The kernel makes a tree, changes it and takes a snapshot, again and again. Each pair of snapshots is sent by the kernel
 and by vlinder, with protocol 1 and 2 in turn; the kernel receives both, and vlinder receives both. The four results are
@@ -9,14 +12,15 @@ compared with the snapshot, file by file; where Linux's own pair differs (the ti
 access lists that files inherit while they are received), that is counted. vlinder's stream is at most 1.05 times as long as the kernel's, and what the
 kernel receives of it takes no more blocks.
 
-At the end stand the commands of vlinder's streams and the kinds of trouble that the pairs had. With LEAST=N each kind
-must have come N times. KEEP=1 leaves the images of a pair that differs.
+At the end stand the commands of vlinder's streams and the kinds of trouble that the pairs had: each must have come --least
+times. --keep leaves the images of a pair that differs.
 """
 
+import argparse
 import collections
+import json
 import os
 import random
-import shutil
 import struct
 import subprocess
 import sys
@@ -26,10 +30,6 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from operations import Operations
 from walk import blocks, difference, walk
 
-VLINDER = os.environ.get("VLINDER", "vlinder")
-SEED = int(os.environ.get("SEED", "1"))
-CHAIN = int(os.environ.get("CHAIN", "25"))
-LEAST = int(os.environ.get("LEAST", "0"))
 KINDS = [
     "moves that wait for each other", "directories swapped", "moved into its own former child", "names used again",
     "deleted and made again", "a name of another type", "orphan names", "hard links across directories",
@@ -105,7 +105,8 @@ class Image:
 class Chain:
     """Snapshots of one image, each a change of the one before."""
 
-    def __init__(self, seed, length, scratch, kinds, commands):
+    def __init__(self, options, seed, length, scratch, kinds, commands):
+        self.options = options
         self.dice, self.length, self.scratch = random.Random(seed), length, scratch
         self.seed, self.kinds, self.commands = seed, kinds, commands
         self.note = lambda kind: self.of_step.add(kind)
@@ -201,7 +202,7 @@ class Chain:
         for number, parent, sources, _ in everything:
             prefix = self.source.path + ":"
             words = self.words(prefix, parent, sources)
-            run(VLINDER, "send", "-q", *self.flags(number), *words, "-f", self.stream("vlinder", number), f"{prefix}/s{number}")
+            run(self.options.vlinder, "send", "-q", *self.flags(number), *words, "-f", self.stream("vlinder", number), f"{prefix}/s{number}")
         for number, _, _, kinds in self.pairs:
             for command, attributes in commands_of(self.stream("vlinder", number)):
                 self.commands[COMMANDS.get(command, str(command))] += 1
@@ -218,7 +219,7 @@ class Chain:
         return any(part.startswith(b"o") and part.count(b"-") == 2 and part[1:].replace(b"-", b"").isdigit() for part in parts)
 
     def flags(self, number):
-        if os.environ.get("PROTOCOL") == "1":
+        if self.options.protocol == 1:
             return []
         return [[], ["--proto", "2"], ["--proto", "2", "--compressed-data"]][number % 3]
 
@@ -235,7 +236,7 @@ class Chain:
                 run("btrfs", "receive", "-q", "-f", self.stream(sender, number), target.point)
         else:
             for number in numbers:
-                run(VLINDER, "receive", "-q", "-f", self.stream(sender, number), f"{target.path}:/")
+                run(self.options.vlinder, "receive", "-q", "-f", self.stream(sender, number), f"{target.path}:/")
             run("btrfs", "check", "--readonly", target.path)
             target.mount()
         found = []
@@ -273,39 +274,62 @@ class Chain:
         return sum(sizes[0]), sum(sizes[1]), ours[1], theirs[1]
 
 
+def tables(kinds, commands):
+    """Lines of the two histograms."""
+    for name, counter, known in (("commands", commands, []), ("kinds", kinds, KINDS)):
+        yield f"{name}:"
+        for key in sorted(set(counter) | set(known), key=lambda key: -counter[key]):
+            yield f"  {counter[key]:8} {key}"
+
+
+def clear(scratch):
+    """Takes the mounts in a directory away, and the directory with all images."""
+    for name in os.listdir(scratch):
+        run("umount", "-q", os.path.join(scratch, name), check=False)
+    # What could not be taken away is not emptied by way of its mount.
+    for entry in os.scandir(scratch):
+        os.rmdir(entry.path) if entry.is_dir() else os.unlink(entry.path)
+    os.rmdir(scratch)
+
+
+def end(verdict, **facts):
+    print(json.dumps({"verdict": verdict, **facts}))
+    sys.exit(0 if verdict == "pass" else 1)
+
+
 def main():
-    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    for name, default in (("pairs", 100), ("chain", 25), ("least", 0), ("protocol", 0), ("seed", 1)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--vlinder", default="vlinder")
+    parser.add_argument("--keep", action="store_true")
+    options = parser.parse_args()
     kinds, commands, done, number = collections.Counter(), collections.Counter(), 0, 0
-    while done < pairs:
-        length, seed = min(CHAIN, pairs - done), SEED * 100_000 + number
+    while done < options.pairs:
+        length, seed = min(options.chain, options.pairs - done), options.seed * 100_000 + number
         scratch = tempfile.mkdtemp(prefix="pairs.", dir=os.environ.get("TMPDIR", "/dev/shm"))
-        chain = Chain(seed, length, scratch, kinds, commands)
+        chain = Chain(options, seed, length, scratch, kinds, commands)
         try:
             chain.grow()
             chain.send()
             ours, theirs, our_bytes, their_bytes = chain.compare()
         except (AssertionError, RuntimeError) as error:
-            print(f"SEED={SEED}, chain {number} (generator {seed}): {error}", flush=True)
-            if os.environ.get("KEEP"):
-                sys.exit(f"left in {scratch}")
-            for point in os.listdir(scratch):
-                run("umount", "-q", os.path.join(scratch, point), check=False)
-            shutil.rmtree(scratch, ignore_errors=True)
-            sys.exit(1)
-        shutil.rmtree(scratch)
+            print(f"chain {number} of seed {options.seed} (generator {seed}): {error}", flush=True)
+            if not options.keep:
+                clear(scratch)
+            end("fail", reason=str(error)[:500], scratch=scratch if options.keep else None)
+        clear(scratch)
         done, number = done + length, number + 1
         print(
             f"{done} pairs: {ours} bytes of streams, the kernel's {theirs}; {our_bytes} stored, the kernel's {their_bytes};"
             f" Linux's own differ {chain.linux_differs} times",
             flush=True,
         )
-    for name, counter, known in (("commands", commands, []), ("kinds", kinds, KINDS)):
-        print(f"{name}:")
-        for key in sorted(set(counter) | set(known), key=lambda key: -counter[key]):
-            print(f"  {counter[key]:8} {key}")
-    few = [kind for kind in KINDS if kinds[kind] < LEAST]
+    print("\n".join(tables(kinds, commands)))
+    few = [kind for kind in KINDS if kinds[kind] < options.least]
     if few:
-        sys.exit(f"fewer than {LEAST} times: {', '.join(few)}")
+        end("fail", reason=f"fewer than {options.least} times: {', '.join(few)}")
+    end("pass", pairs=done, kinds=kinds, commands=commands)
 
 
 main()

@@ -53,6 +53,8 @@ const STRANGERS: &Tool = &Tool {
     tests: None,
     needs: &["python3", "fusermount3", "setpriv", "unshare"],
 };
+const STREAMS: &Tool =
+    &Tool { program: "tools/streams/pairs.py", tests: None, needs: &["btrfs", "mkfs.btrfs", "python3"] };
 const SETID: &Tool =
     &Tool { program: "tools/setid/table.py", tests: None, needs: &["mkfs.btrfs", "python3"] };
 
@@ -320,6 +322,12 @@ pub const JOBS: &[Job] = &[
         slice: None,
     },
     Job {
+        name: "streams",
+        tool: STREAMS,
+        matrix: &[Product { dimensions: &[&["--pairs 2000 --least 20"]], seeds: 1 }],
+        slice: None,
+    },
+    Job {
         name: "hostile",
         tool: HOSTILE,
         matrix: &[Product {
@@ -438,7 +446,7 @@ mod tests {
     fn each_matrix_has_its_whole_cross_product() {
         let counts: Vec<usize> = JOBS.iter().map(|job| job.whole(1).len()).collect();
         let full_disks = [3 * 14 + 4, 20 * 4 * 3 + 1, 2 * 3 * 5 + 5, 5 + 3, 6 * 10 + 5, 2];
-        assert_eq!(counts, [&full_disks[..], &[6 * 2 * 3 + 2 * 2 + 1, 2, 1, 8 * 3, 1, 8]].concat());
+        assert_eq!(counts, [&full_disks[..], &[6 * 2 * 3 + 2 * 2 + 1, 2, 1, 8 * 3, 1, 1, 8]].concat());
         let row = "one-process --refusals 5000 --size 1G --opts writeback=off".to_owned();
         assert!(job("full-one-process").whole(1).contains(&Planned { tool: FULL, row, seed: 20 }));
     }

@@ -2,6 +2,7 @@
 
 mod advice;
 mod attributes;
+mod backup;
 mod call_names;
 mod check;
 mod common;
