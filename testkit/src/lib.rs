@@ -21,6 +21,7 @@ pub mod long_run;
 #[cfg(feature = "engine")]
 pub mod matrix;
 mod merkle;
+pub mod modelled;
 pub mod metrics_page;
 #[cfg(feature = "engine")]
 pub mod mutator;
@@ -35,5 +36,6 @@ pub mod workload;
 
 pub use eventually::eventually;
 pub use merkle::merkle_tree;
+pub use modelled::{DiskModel, ModelledDevice};
 pub use scratch::Scratch;
 pub use simulated::SimulatedDevice;

@@ -57,11 +57,24 @@ impl TreeBlocks {
     /// # Errors
     /// What reading it met.
     pub(crate) fn block(&self, wanted: &WantedBlock) -> Result<Arc<Block>, TreeError> {
+        self.block_with(wanted, &[])
+    }
+
+    /// One block; if it has to be read, others are read in the same batch.
+    ///
+    /// # Errors
+    /// What reading it met; nothing of the others.
+    pub(crate) fn block_with(
+        &self,
+        wanted: &WantedBlock,
+        others: &[WantedBlock],
+    ) -> Result<Arc<Block>, TreeError> {
         let mut pins = Pins::default();
         if let Some(block) = self.resident(wanted, &pins)? {
             return Ok(block);
         }
-        self.load(&[*wanted], &mut pins)?;
+        let batch: Vec<WantedBlock> = std::iter::once(wanted).chain(others).copied().collect();
+        self.load(&batch, &mut pins)?;
         match pins.get(wanted) {
             Some(block) => Ok(block),
             None => {

@@ -22,6 +22,8 @@ mod tests;
 mod writer;
 
 pub use attribute::AttributeType;
+#[cfg(feature = "filesystem")]
+pub(crate) use encode::encode;
 pub use command::{Command, EncodedWrite, Node, Snapshot, Times};
 pub use error::WireError;
 pub use kind::CommandKind;

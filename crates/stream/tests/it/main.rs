@@ -1,3 +1,6 @@
 //! Streams of this crate, judged by Linux.
 
+mod costs;
 mod kernel_receives;
+mod scenarios;
+mod versions;
