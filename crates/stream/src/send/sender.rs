@@ -20,7 +20,7 @@ use super::{
 use crate::wire::{Command, Node, Protocol, Snapshot, StreamWriter};
 
 /// Tree blocks that are read in one batch, ahead of where they are needed.
-const BLOCKS_AHEAD: usize = 64;
+const BLOCKS_AHEAD: usize = 256;
 
 /// What is sent, and what the receiver has.
 pub struct Sending<'a> {
