@@ -21,8 +21,8 @@ pub mod long_run;
 #[cfg(feature = "engine")]
 pub mod matrix;
 mod merkle;
-pub mod modelled;
 pub mod metrics_page;
+pub mod modelled;
 #[cfg(feature = "engine")]
 pub mod mutator;
 pub mod power_cut;

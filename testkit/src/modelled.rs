@@ -1,5 +1,5 @@
-//! A device in memory on which requests take virtual time, as on a disk with one head or on one that does many
-//! things at once: how long a program would wait, told without waiting.
+//! A device in memory on which requests take virtual time, as on a disk with one head or on one that does
+//! many things at once: how long a program would wait, told without waiting.
 //!
 //! The clock moves when requests are submitted, by what the whole batch takes: a caller that asks for one
 //! block after another pays for each, one that asks for many at once pays once. Time in which the program

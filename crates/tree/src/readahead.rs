@@ -3,8 +3,7 @@
 use vlinder_base::sync::Arc;
 use vlinder_format::{Block, Key, Level, RootId};
 
-use crate::wanted::child_block;
-use crate::{TreeError, Trees, WantedBlock};
+use crate::wanted::{WantedBlock, child_block};
 
 /// Pointers that one look ahead passes at most, where few blocks are wanted.
 const MAX_PASSED: usize = 4096;
@@ -84,48 +83,16 @@ impl LookAhead {
     }
 
     /// How far to look behind a missing block; none if the blocks there were looked at already.
-    fn reach(&self, wanted: &WantedBlock) -> Option<usize> {
+    pub(crate) fn reach(&self, wanted: &WantedBlock) -> Option<usize> {
         let seen_to = *self.seen_to.get(usize::from(wanted.level.0))?;
         let is_new = seen_to.is_some_and(|seen_to| wanted.first_key.is_some_and(|key| key >= seen_to));
         Some(self.most).filter(|most| *most > 0 && is_new)
     }
 
-    fn note(&mut self, level: Level, seen_to: Option<Key>) {
+    /// Notes up to which key the blocks of a level were looked at; none for the end of the tree.
+    pub(crate) fn note(&mut self, level: Level, seen_to: Option<Key>) {
         if let Some(known) = self.seen_to.get_mut(usize::from(level.0)) {
             *known = seen_to;
         }
-    }
-}
-
-impl Trees {
-    /// A block, if it is in memory.
-    pub fn resident(&self, wanted: &WantedBlock) -> Option<Arc<Block>> {
-        let block = self.blocks().cache.get(wanted.logical, wanted.generation)?;
-        (block.level() == wanted.level && !block.is_empty()).then_some(block)
-    }
-
-    /// One block, as [`block`](Self::block) gives it. If it has to be read, blocks that the walk will come to
-    /// are read in the same batch: those that `is_wanted` knows to be needed. `path` leads from the root to
-    /// the block, each node with the slot that was taken.
-    ///
-    /// # Errors
-    /// What reading the block met; nothing of the others.
-    pub fn block_ahead(
-        &self,
-        wanted: &WantedBlock,
-        path: &[(Arc<Block>, usize)],
-        ahead: &mut LookAhead,
-        is_wanted: impl FnMut(&WantedBlock) -> bool,
-    ) -> Result<Arc<Block>, TreeError> {
-        let Some(most) = ahead.reach(wanted) else { return self.block(wanted) };
-        let blocks = self.blocks();
-        let resident = |block: &WantedBlock| blocks.cache.get(block.logical, block.generation);
-        if resident(wanted).is_some() {
-            return self.block(wanted);
-        }
-        let place = (wanted.tree, wanted.level);
-        let (behind, seen_to) = blocks_behind(place, path, most, resident, is_wanted);
-        ahead.note(wanted.level, seen_to);
-        blocks.block_with(wanted, &behind)
     }
 }

@@ -10,8 +10,8 @@ use vlinder_format::{Key, ObjectId};
 
 use super::SendError;
 use super::content::ContentTurn;
-use super::tree_names::item_fault;
 use super::pipeline::Output;
+use super::tree_names::item_fault;
 use crate::wire::{Command, Protocol, Times};
 
 /// Set by root alone, and dropped by whatever changes owner or content: it comes after both.

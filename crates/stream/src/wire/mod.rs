@@ -22,9 +22,9 @@ mod tests;
 mod writer;
 
 pub use attribute::AttributeType;
+pub use command::{Command, EncodedWrite, Node, Snapshot, Times};
 #[cfg(feature = "filesystem")]
 pub(crate) use encode::encode;
-pub use command::{Command, EncodedWrite, Node, Snapshot, Times};
 pub use error::WireError;
 pub use kind::CommandKind;
 pub use limits::MAX_COMMAND_BYTES;

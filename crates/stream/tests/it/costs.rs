@@ -77,9 +77,7 @@ fn one_thread(no_readahead: bool) -> (Protocol, SendOptions<'static>) {
 /// So many files of 2000 bytes; then a quarter more, and one in fifty changed.
 fn many_small_files(image: &Path, files: u32) {
     let make_files = |from: u32, to: u32| {
-        format!(
-            "python3 -c \"for i in range({from}, {to}): open('file_%d' % i, 'wb').write(b'x' * 2000)\""
-        )
+        format!("python3 -c \"for i in range({from}, {to}): open('file_%d' % i, 'wb').write(b'x' * 2000)\"")
     };
     let first = make_files(0, files);
     let then = format!(

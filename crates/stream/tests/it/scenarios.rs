@@ -1,7 +1,7 @@
 //! What happens to a subvolume between two snapshots, beyond the first list of `kernel_receives`.
 
-/// Its name, what is done first, what is done then. Both run in a subvolume, in bash. `w FILE BYTE FROM LENGTH`
-/// writes, `c FILE FROM TO LENGTH [SOURCE]` clones.
+/// Its name, what is done first, what is done then. Both run in a subvolume, in bash. `w FILE BYTE FROM
+/// LENGTH` writes, `c FILE FROM TO LENGTH [SOURCE]` clones.
 pub type Scenario = (&'static str, &'static str, &'static str);
 
 /// Names and attributes.
@@ -33,11 +33,7 @@ pub const NAMES: &[Scenario] = &[
         "mkdir a t gone; mv t gone; mkdir a/c gone/x",
         "mv a/c .; mv gone/x a; mv gone/t c; rmdir gone",
     ),
-    (
-        "one name at several depths",
-        "mkdir -p c/d/p c/p",
-        "mv c/d c/p; mv c/p/d/p c/p2; mv c/p c/p2/dd",
-    ),
+    ("one name at several depths", "mkdir -p c/d/p c/p", "mv c/d c/p; mv c/p/d/p c/p2; mv c/p c/p2/dd"),
     ("a number used again by a file", "mkdir d; touch d/1 d/2 d/3", "rm -r d; REMOUNT; touch new"),
     (
         "an old name is taken and linked",

@@ -100,7 +100,8 @@ fn version_2_travels_with_and_without_no_holes() {
                 }
                 // What is preallocated is so at the receiver; Linux leaves holes or writes zeros.
                 let [reserved, reserved_at_source] = [&target, &source].map(|image| preallocated(image));
-                if reserved_at_source.iter().all(|snapshot| snapshot.lines().all(|line| line.ends_with(" 0"))) {
+                if reserved_at_source.iter().all(|snapshot| snapshot.lines().all(|line| line.ends_with(" 0")))
+                {
                     assert_eq!(reserved, reserved_at_source, "{context}");
                     assert!(used <= used_by_linux, "{context}: {used} bytes, {used_by_linux} by Linux's");
                     let stored = ["s1", "s2"].map(|snapshot| stored(&target, snapshot));

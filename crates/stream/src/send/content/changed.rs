@@ -75,13 +75,7 @@ fn push(parts: &mut Vec<(ByteRange, Changed)>, part: ByteRange, change: Changed)
 
 /// What an offset shows, and up to where that holds. The first `passed` extents end before the offset, which
 /// only grows.
-fn extent_at(
-    extents: &[Extent],
-    passed: &mut usize,
-    at: u64,
-    limit: u64,
-    sector_bytes: u64,
-) -> (Shown, u64) {
+fn extent_at(extents: &[Extent], passed: &mut usize, at: u64, limit: u64, sector_bytes: u64) -> (Shown, u64) {
     while let Some(extent) = extents.get(*passed) {
         let range = extent.file_range(sector_bytes);
         if range.start() > at {

@@ -96,9 +96,8 @@ impl<'a> CloneSearch<'a> {
         }
         let runs = self.sent.entry(extent).or_default();
         let end = |run: &ExtentUser| run.extent_offset.saturating_add(run.length_bytes);
-        let is_known = runs.iter().any(|known| {
-            known.extent_offset <= run.extent_offset && end(known) >= end(&run)
-        });
+        let is_known =
+            runs.iter().any(|known| known.extent_offset <= run.extent_offset && end(known) >= end(&run));
         if !is_known && runs.len() < MAX_SENT_RUNS {
             runs.push(run);
         }

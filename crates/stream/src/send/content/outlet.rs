@@ -253,7 +253,7 @@ fn plain(target: Target<'_>, extent: &Extent, start: u64, length: u64) -> Result
     Ok(Piece { path: Arc::clone(target.path), offset: start, length, raw, form })
 }
 
-/// `BTRFS_ENCODED_IO_COMPRESSION_…`; LZO is divided as the sectors are. None for what there is no number for.
+/// `BTRFS_ENCODED_IO_COMPRESSION_…`; LZO is divided as the sectors are. None for what has no number.
 fn encoded_compression(compression: CompressionId, sector_bytes: u32) -> Option<u32> {
     match Compression::from_disk(compression.0)? {
         Compression::Zlib => Some(1),
