@@ -138,7 +138,7 @@ const FUNCTIONS: &str = "w() { xfs_io -f -c \"pwrite -q -S $2 $3 $4\" \"$1\"; };
     c() { xfs_io -f -c \"reflink -q ${5:-$1} $2 $3 $4\" \"$1\"; };";
 
 /// All that Linux shows of a subvolume and that travels.
-fn walk(directory: &Path) -> String {
+pub fn walk(directory: &Path) -> String {
     let hashes = Command::new("python3").args(["-c", HASHES]).current_dir(directory).output().unwrap();
     assert!(hashes.status.success(), "{}", String::from_utf8_lossy(&hashes.stderr));
     bash(directory, WALK) + std::str::from_utf8(&hashes.stdout).unwrap()
@@ -247,14 +247,6 @@ pub fn make_with(image: &Path, options: &str) {
     bash(Path::new("/"), &format!("mkfs.btrfs -q {options} {}", image.display()));
 }
 
-/// Has Linux make and send both snapshots, in version 1; gives what they look like.
-fn have_linux_send(image: &Path, (first, then): (&str, &str), streams: [&Path; 2]) -> [String; 2] {
-    make(image);
-    let walks = have_linux_change(image, (first, then));
-    have_linux_send_as(image, "", streams);
-    walks
-}
-
 /// Has Linux send both snapshots, with options of `btrfs send`.
 pub fn have_linux_send_as(image: &Path, options: &str, streams: [&Path; 2]) {
     let mount = KernelMount::of(&[image], "", ALLOWED).unwrap();
@@ -300,8 +292,13 @@ fn snapshots_travel_full_and_incremental() {
     let (source, target) = (scratch.join("source"), scratch.join("target"));
     let names = ["full", "changes", "full-of-linux", "changes-of-linux"];
     let [full, changes, full_of_linux, changes_of_linux] = names.map(|name| scratch.join(name));
-    for (name, first, then) in SCENARIOS.iter().chain(NAMES).chain(CONTENTS) {
-        let expected = have_linux_send(&source, (first, then), [&full_of_linux, &changes_of_linux]);
+    let all = SCENARIOS.iter().chain(NAMES).chain(CONTENTS).map(|scenario| ("", scenario));
+    let with_holes = CONTENTS.iter().map(|scenario| ("-O ^no-holes", scenario));
+    for (mkfs, (name, first, then)) in all.chain(with_holes) {
+        let name = format!("{name} {mkfs}");
+        make_with(&source, mkfs);
+        let expected = have_linux_change(&source, (first, then));
+        have_linux_send_as(&source, "", [&full_of_linux, &changes_of_linux]);
         send_to(&source, None, b"s1", &full);
         send_to(&source, Some(b"s1"), b"s2", &changes);
         let (walks, used) = receive(&target, [&full, &changes]);

@@ -3,4 +3,5 @@
 mod costs;
 mod kernel_receives;
 mod scenarios;
+mod sources;
 mod versions;
