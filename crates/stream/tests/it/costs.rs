@@ -261,3 +261,40 @@ fn a_reader_that_goes_away_stops_the_reading() {
         assert!(read < 90 << 20, "{read} bytes were read with {threads} threads");
     }
 }
+
+/// Names the image to the process whose memory is measured.
+const MEASURED_IMAGE: &str = "VLINDER_TEST_MEASURED_IMAGE";
+
+#[test]
+fn a_sending_process_stays_below_128_mebibytes() {
+    if let Some(image) = std::env::var_os(MEASURED_IMAGE) {
+        let options = OpenOptions { read_only: true, cache_bytes: 48 << 20, ..OpenOptions::default() };
+        let filesystem = Filesystem::open(&[Path::new(&image)], options).unwrap();
+        let options = SendOptions { threads: Some(8), ..SendOptions::default() };
+        let mut output = StreamWriter::new(std::io::sink(), Protocol::V1);
+        let bytes = with_sending(&filesystem, (None, &[]), b"s1", options, |sending| {
+            send(sending, &mut output).unwrap()
+        });
+        assert!(bytes > 150_000_000);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let peak: u64 = peak.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+        println!("{bytes} bytes sent, at most {peak} KiB in memory");
+        assert!(peak < 128 << 10, "{peak} KiB");
+        return;
+    }
+    require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("python3"));
+    let scratch = Scratch::in_memory("stream-memory");
+    let path = scratch.join("image");
+    make(&path);
+    let first = "head -c 140000000 /dev/urandom > large; touch z; btrfs property set z compression zstd; \
+        yes | head -c 60000000 > z; python3 -c \"for i in range(5000): open('%d' % i, 'wb').write(b'x' * 2000)\"";
+    have_linux_change(&path, (first, "touch other"));
+    let name = "costs::a_sending_process_stays_below_128_mebibytes";
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = again.args([name, "--exact", "--nocapture"]).env(MEASURED_IMAGE, &path).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("in memory"), "{said}");
+    print!("{said}");
+}

@@ -58,7 +58,7 @@ fn travel(what: &str, script: &str, steps: &[Step]) {
             let (name, parent, clone_sources) = step;
             let parent = parent.map_or(String::new(), |parent| format!("-p {parent}"));
             let clone_sources: String = clone_sources.iter().map(|name| format!("-c {name} ")).collect();
-            let stream = scratch.join(&format!("linux-{number}-{index}"));
+            let stream = scratch.join(format!("linux-{number}-{index}"));
             let send =
                 format!("ulimit -f 500000; btrfs send -q --proto {number} {parent} {clone_sources} {name}");
             bash(mount.path(), &format!("{send} -f {}", stream.display()));
@@ -66,7 +66,7 @@ fn travel(what: &str, script: &str, steps: &[Step]) {
         }
         mount.unmount().unwrap();
         for (index, step) in steps.iter().enumerate() {
-            let stream = scratch.join(&format!("ours-{number}-{index}"));
+            let stream = scratch.join(format!("ours-{number}-{index}"));
             send_here(&source, *step, protocol, &stream);
             ours.push(stream);
         }

@@ -29,10 +29,11 @@ enum Shown {
 }
 
 /// The parts of a range that differ, in order. `old` and `new` are the extents that overlap it. Each part
-/// lies in one extent, or in a hole between two.
+/// lies in one extent, or in a hole between two. What is preallocated behind `old_end`, the end of the old
+/// file, did not travel.
 pub(super) fn changed_parts(
     range: ByteRange,
-    old: &[Extent],
+    (old, old_end): (&[Extent], u64),
     new: &[Extent],
     sector_bytes: u64,
 ) -> Vec<(ByteRange, Changed)> {
@@ -40,7 +41,12 @@ pub(super) fn changed_parts(
     let mut at = range.start();
     let (mut old_passed, mut new_passed) = (0, 0);
     while at < range.end() {
-        let (before, before_end) = extent_at(old, &mut old_passed, at, range.end(), sector_bytes);
+        let (mut before, mut before_end) = extent_at(old, &mut old_passed, at, range.end(), sector_bytes);
+        match before {
+            Shown::Preallocated if at >= old_end => before = Shown::Hole,
+            Shown::Preallocated => before_end = before_end.min(old_end),
+            Shown::Bytes(_) | Shown::Hole => {}
+        }
         let (after, after_end) = extent_at(new, &mut new_passed, at, range.end(), sector_bytes);
         let end = before_end.min(after_end);
         let change = match (before, after) {
@@ -144,7 +150,7 @@ mod tests {
         let old = [extent(0, 4096, 0, 8192), extent(8192, 1 << 30, 0, 8192)];
         let new = [extent(4096, 1 << 40, 0, 8192), extent(12288, 1 << 30, 4096, 4096)];
         let range = |start, end| ByteRange::new(start, end).unwrap();
-        let parts = changed_parts(range(0, 20480), &old, &new, 4096);
+        let parts = changed_parts(range(0, 20480), (&old, 16384), &new, 4096);
         let hole = Changed::Hole { had_bytes: true };
         assert_eq!(parts, [(range(0, 4096), hole), (range(4096, 12288), Changed::Bytes(0))]);
     }
@@ -154,12 +160,16 @@ mod tests {
         let old = [held(extent(0, 4096, 0, 8192)), extent(8192, 1 << 30, 0, 4096)];
         let new = [held(extent(4096, 1 << 40, 0, 12288))];
         let range = |start, end| ByteRange::new(start, end).unwrap();
-        let parts = changed_parts(range(0, 16384), &old, &new, 4096);
+        let parts = changed_parts(range(0, 16384), (&old, 16384), &new, 4096);
         let expected = [
             (range(0, 4096), Changed::Hole { had_bytes: false }),
             (range(8192, 12288), Changed::Preallocated { had_bytes: true }),
             (range(12288, 16384), Changed::Preallocated { had_bytes: false }),
         ];
         assert_eq!(parts, expected);
+        // Behind the end of the old file the receiver has a hole.
+        let parts = changed_parts(range(0, 8192), (&old, 4096), &new, 4096);
+        let reserved = (range(4096, 8192), Changed::Preallocated { had_bytes: false });
+        assert_eq!(parts, [expected[0], reserved]);
     }
 }

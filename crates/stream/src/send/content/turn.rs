@@ -148,7 +148,8 @@ impl ContentTurn {
         }
         let before = extents_in(old, self.inode, range, sector_bytes, usize::MAX)?;
         let after = extents_in(new, self.inode, range, sector_bytes, usize::MAX)?;
-        for (part, change) in changed_parts(range, &before, &after, sector_bytes) {
+        let old_end = self.old_size.unwrap_or(0).next_multiple_of(sector_bytes);
+        for (part, change) in changed_parts(range, (&before, old_end), &after, sector_bytes) {
             match change {
                 Changed::Bytes(index) => self.write(path, &after[index], part, outlet)?,
                 Changed::Hole { had_bytes } => self.clear(path, part, had_bytes, outlet)?,
