@@ -34,11 +34,17 @@ fn items(filesystem: &Filesystem, id: RootId) -> Items {
 
 /// What the comparison of two trees shows.
 fn compared(filesystem: &Filesystem, old: RootId, new: RootId) -> Vec<Shown> {
+    let shown = compared_ahead(filesystem, (old, new), Readahead::Forward(5));
+    assert_eq!(shown, compared_ahead(filesystem, (old, new), Readahead::None));
+    shown
+}
+
+fn compared_ahead(filesystem: &Filesystem, (old, new): (RootId, RootId), readahead: Readahead) -> Vec<Shown> {
     let forest = filesystem.engine().forest();
     let (old, new) = (forest.tree(old).unwrap(), forest.tree(new).unwrap());
     let trees = forest.trees();
     let mut shown = Vec::new();
-    compare::<ForestError>((trees, old.root()), (trees, new.root()), |key, difference| {
+    compare::<ForestError>((trees, old.root()), (trees, new.root()), readahead, |key, difference| {
         let owned = |data: &[u8]| Some(data.to_vec());
         shown.push(match difference {
             Difference::Removed(data) => (key, owned(data), None),
