@@ -194,7 +194,7 @@ fn counted_bytes(extents: &[&Extent]) -> i64 {
 
 /// Those that come before those that go; of each kind by extent.
 fn reference_changes(old: &[&Extent], new: &[&Extent]) -> Vec<ReferenceChange> {
-    let mut all: Vec<((StoredExtent, u64), i64)> = Vec::with_capacity(old.len().saturating_add(new.len()));
+    let mut all: Vec<((StoredExtent, u64), i64)> = Vec::new();
     for (extents, sign) in [(old, -1), (new, 1)] {
         all.extend(extents.iter().filter_map(|extent| Some((extent.reference()?, sign))));
     }

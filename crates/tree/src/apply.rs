@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use smallvec::SmallVec;
 use vlinder_base::sync::Arc;
 use vlinder_format::block::{ChildPointer, ITEM_HEADER_SIZE};
 use vlinder_format::{Block, Generation, Key, Level, Logical};
@@ -35,7 +36,7 @@ pub(crate) struct Writer<'a> {
 
 /// A writable path: nodes from the root down, each with the slot taken, then a leaf.
 pub(crate) struct WritablePath {
-    pub(crate) nodes: Vec<(Logical, usize)>,
+    pub(crate) nodes: SmallVec<[(Logical, usize); Level::COUNT]>,
     pub(crate) leaf: Logical,
     /// The first key that belongs further right.
     pub(crate) upper: Option<Key>,
@@ -132,8 +133,7 @@ impl Writer<'_> {
     /// Descends to the leaf of a key, making every block writable.
     fn writable_path(&mut self, key: &Key) -> WritablePath {
         let mut block = self.writable_root();
-        let mut path =
-            WritablePath { nodes: Vec::with_capacity(Level::COUNT), leaf: block.logical(), upper: None };
+        let mut path = WritablePath { nodes: SmallVec::new(), leaf: block.logical(), upper: None };
         while !block.is_leaf() {
             let slot = block.child_slot(key);
             if slot.saturating_add(1) < block.len() {

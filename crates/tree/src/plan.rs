@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use smallvec::SmallVec;
 use vlinder_base::sync::Arc;
 use vlinder_format::block::{BLOCK_FLAG_WRITTEN, ITEM_HEADER_SIZE, POINTER_SIZE};
 use vlinder_format::{Block, Generation, Key, Level, Logical, RootId};
@@ -86,6 +87,9 @@ struct LeafChange {
 
 type Step = (Arc<Block>, usize);
 
+/// The nodes of a descent. No tree is higher, so this needs no memory of its own.
+type StepsDown = SmallVec<[Step; Level::COUNT]>;
+
 /// A plan in the making: what it has counted so far, and what it lacks.
 pub(crate) struct Planner<'a> {
     blocks: &'a TreeBlocks,
@@ -154,8 +158,8 @@ impl Planner<'_> {
     /// Descends to the leaf of a key: the nodes with the slots taken, the leaf unless something is missing,
     /// and the first key that belongs further right.
     #[allow(clippy::type_complexity, reason = "three things of one descent, used in one place")]
-    fn path(&mut self, key: &Key) -> Result<(Vec<Step>, Option<Arc<Block>>, Option<Key>), TreeError> {
-        let mut path: Vec<Step> = Vec::with_capacity(Level::COUNT);
+    fn path(&mut self, key: &Key) -> Result<(StepsDown, Option<Arc<Block>>, Option<Key>), TreeError> {
+        let mut path = StepsDown::new();
         let mut upper = None;
         let mut wanted = root_block(self.root.id(), self.state);
         loop {

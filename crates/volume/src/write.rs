@@ -195,7 +195,7 @@ impl PendingWrites {
         let tolerated = plans.iter().map(|(plan, _)| plan.tolerated_failures).collect();
         let mut parts: Vec<Part> = Vec::with_capacity(plans.len());
         for (range, (plan, data)) in plans.into_iter().enumerate() {
-            let data = if plan.writes.len() > 1 { shared(data) } else { data };
+            let data = shared(data);
             parts.extend(plan.places().map(|place| Part { range, place, data: cut(&data, &place) }));
         }
         parts.sort_by_key(|part| (part.place.device, part.place.physical));

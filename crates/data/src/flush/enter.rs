@@ -1,5 +1,6 @@
 //! What was stored becomes part of the files: items, references, checksums and inodes, in one transaction.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use vlinder_base::sync::Arc;
@@ -204,14 +205,14 @@ fn load(store: &FileStore, jobs: &[FileFlush], batch: &[DirtyRange]) -> Result<(
 /// Ranges in order, with those as one that overlap or touch.
 fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
     ranges.sort_by_key(|range| range.start());
-    let mut joined: Vec<ByteRange> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        match joined.last_mut().filter(|last| range.start() <= last.end()) {
-            Some(last) => *last = ByteRange::new(last.start(), last.end().max(range.end())).unwrap_or(*last),
-            None => joined.push(range),
+    ranges.dedup_by(|range, last| {
+        let touches = range.start() <= last.end();
+        if touches {
+            *last = ByteRange::new(last.start(), last.end().max(range.end())).unwrap_or(*last);
         }
-    }
-    joined
+        touches
+    });
+    ranges
 }
 
 /// Waits for readers of the ranges whose items change, and keeps others away: who looked some of these items
@@ -323,13 +324,13 @@ fn enter_checksums(store: &FileStore, handle: &mut Handle<'_>, stored: &[&Writte
     let geometry = store.engine().checksum_geometry();
     let mut rest = all.as_slice();
     while let Some(((start, first), behind)) = rest.split_first() {
-        let mut joined = first.to_vec();
+        let mut joined = Cow::Borrowed(*first);
         let mut behind = behind;
         while let Some(((next, checksums), further)) = behind.split_first() {
             if start.checked_add(geometry.covered(joined.len())) != Some(*next) {
                 break;
             }
-            joined.extend_from_slice(checksums);
+            joined.to_mut().extend_from_slice(checksums);
             behind = further;
         }
         handle.insert_checksums(*start, &joined)?;

@@ -4,14 +4,15 @@ use std::io::Write;
 
 use vlinder_base::sync::Arc;
 use vlinder_forest::Difference;
+use vlinder_format::Key;
 use vlinder_format::directory::DirectoryEntries;
 use vlinder_format::inode::{FileType, InodeItem};
-use vlinder_format::{Key, ObjectId};
 
-use super::SendError;
 use super::content::ContentTurn;
+use super::default_lists::{DEFAULT_LIST, DefaultLists};
 use super::pipeline::Output;
 use super::tree_names::item_fault;
+use super::{Identity, SendError};
 use crate::wire::{Command, Protocol, Times};
 
 /// Set by root alone, and dropped by whatever changes owner or content: it comes after both.
@@ -19,7 +20,7 @@ const CAPABILITIES: &[u8] = b"security.capability";
 
 /// An inode of the new state while its items come, in the order of their keys.
 pub(super) struct InodeTurn {
-    pub number: ObjectId,
+    pub identity: Identity,
     /// Where the receiver has it.
     pub path: Arc<[u8]>,
     /// Another inode had its number, and none of what that had is left.
@@ -34,15 +35,15 @@ pub(super) struct InodeTurn {
 
 impl InodeTurn {
     pub fn new(
-        number: ObjectId,
+        identity: Identity,
         old: Option<InodeItem>,
         new: InodeItem,
         path: Arc<[u8]>,
         is_replaced: bool,
     ) -> Self {
         let is_file = new.mode.file_type() == Some(FileType::Regular);
-        let content = is_file.then(|| ContentTurn::new(number, old.as_ref(), &new));
-        Self { number, path, is_replaced, old, new, capabilities: None, content }
+        let content = is_file.then(|| ContentTurn::new(identity.number, old.as_ref(), &new));
+        Self { identity, path, is_replaced, old, new, capabilities: None, content }
     }
 
     /// Takes an item of extended attributes that is not the same in both states. One item holds all whose
@@ -51,6 +52,7 @@ impl InodeTurn {
         &mut self,
         key: Key,
         difference: Difference<'_>,
+        lists: &mut DefaultLists,
         output: &mut Output<'_, W>,
     ) -> Result<(), SendError> {
         let (before, after) = match difference {
@@ -59,12 +61,16 @@ impl InodeTurn {
             Difference::Changed { old, new } => (entries(key, old)?, entries(key, new)?),
         };
         for (name, _) in before.iter().filter(|(name, _)| after.iter().all(|(kept, _)| kept != name)) {
-            output.put(&Command::RemoveXattr { path: &self.path, name })?;
+            if *name != DEFAULT_LIST || lists.note_removed(self.identity) {
+                output.put(&Command::RemoveXattr { path: &self.path, name })?;
+            }
         }
         for attribute in after.into_iter().filter(|attribute| !before.contains(attribute)) {
             let (name, value) = attribute;
             if name == CAPABILITIES {
                 self.capabilities = Some(value.to_vec());
+            } else if name == DEFAULT_LIST {
+                lists.note_given(self.identity);
             } else {
                 output.put(&Command::SetXattr { path: &self.path, name, value })?;
             }

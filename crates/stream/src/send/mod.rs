@@ -4,6 +4,7 @@
 //! the changes that turn the old ones into the new ones).
 
 mod content;
+mod default_lists;
 mod error;
 mod inode_turn;
 mod name_change;

@@ -9,6 +9,8 @@ pub enum NameChange {
         path: Vec<u8>,
         /// Which inode.
         inode: super::Identity,
+        /// The directory in which the name is made.
+        directory: super::Identity,
     },
     /// A name becomes another one.
     Rename {

@@ -152,6 +152,7 @@ impl<'s, S: Names> Namespace<'s, S> {
             self.place(link.parent)?;
             self.vacate(&link)?;
             let path = self.touched_path(&Place::Link(link.clone()))?;
+            let directory = link.parent;
             let names = self.names.file(file)?;
             let (spare, existing) = (names.spare.pop(), names.any());
             names.missing.pop();
@@ -161,7 +162,7 @@ impl<'s, S: Names> Namespace<'s, S> {
                 (None, Some(existing)) => {
                     NameChange::Link { existing: self.paths.of_place(&self.names, &existing)?, path }
                 }
-                (None, None) => NameChange::Create { path, inode: file },
+                (None, None) => NameChange::Create { path, inode: file, directory },
             };
             self.changes.push(change);
         }
@@ -214,7 +215,8 @@ impl<'s, S: Names> Namespace<'s, S> {
             self.names.orphans.remove(&directory);
             self.paths.note_move();
         } else {
-            self.changes.push(NameChange::Create { path: to, inode: directory });
+            let (path, inode) = (to, directory);
+            self.changes.push(NameChange::Create { path, inode, directory: link.parent });
         }
         self.names.early.insert(directory);
         Ok(())

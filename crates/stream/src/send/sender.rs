@@ -11,6 +11,7 @@ use vlinder_format::{ItemType, Key, ObjectId};
 use vlinder_tree::Readahead;
 
 use super::content::{CloneSearch, ContentTurn, Outlet};
+use super::default_lists::{DEFAULT_LIST, DefaultLists, default_list};
 use super::inode_turn::{InodeTurn, times_of};
 use super::pipeline::{Crew, Output};
 use super::tree_names::{TreeNames, facts, item_fault};
@@ -81,6 +82,7 @@ fn send_to<W: Write>(sending: &Sending<'_>, mut output: Output<'_, W>) -> Result
         sending,
         namespace: Namespace::new(old.as_ref(), &new),
         clones: CloneSearch::new(subvolume.forest, own, &clone_roots)?,
+        default_lists: DefaultLists::default(),
         old: old.as_ref(),
         new: &new,
         output,
@@ -106,6 +108,7 @@ struct Sender<'a, W> {
     new: &'a TreeNames<'a>,
     namespace: Namespace<'a, TreeNames<'a>>,
     clones: CloneSearch<'a>,
+    default_lists: DefaultLists,
     output: Output<'a, W>,
     /// The number whose items come.
     number: ObjectId,
@@ -139,7 +142,9 @@ impl<'a, W: Write> Sender<'a, W> {
         match (&mut turn.content, key.item_type) {
             // What has the number now has nothing of what had it: its items were all sent when it began.
             _ if turn.is_replaced => {}
-            (_, ItemType::XATTR_ITEM) => turn.note_attributes(key, difference, &mut self.output)?,
+            (_, ItemType::XATTR_ITEM) => {
+                turn.note_attributes(key, difference, &mut self.default_lists, &mut self.output)?;
+            }
             (Some(content), ItemType::EXTENT_DATA) => {
                 self.note_extent(content, &turn.path, key, difference)?;
             }
@@ -166,7 +171,7 @@ impl<'a, W: Write> Sender<'a, W> {
             self.namespace.path_of_file(facts.identity)?
         };
         let before = old.filter(|_| !is_replaced);
-        let mut turn = InodeTurn::new(number, before, item, path.into(), is_replaced);
+        let mut turn = InodeTurn::new(facts.identity, before, item, path.into(), is_replaced);
         if is_replaced {
             self.send_all_attributes(&mut turn)?;
             if let Some(content) = &mut turn.content {
@@ -218,8 +223,9 @@ impl<'a, W: Write> Sender<'a, W> {
 
     /// The extended attributes of an inode whose number another one had: some may be equal in both.
     fn send_all_attributes(&mut self, turn: &mut InodeTurn) -> Result<(), SendError> {
-        for (key, data) in self.new.attributes(turn.number)? {
-            turn.note_attributes(key, Difference::Added(&data), &mut self.output)?;
+        for (key, data) in self.new.attributes(turn.identity.number)? {
+            let all = Difference::Added(&data);
+            turn.note_attributes(key, all, &mut self.default_lists, &mut self.output)?;
         }
         Ok(())
     }
@@ -241,6 +247,12 @@ impl<'a, W: Write> Sender<'a, W> {
         self.end_turn()?;
         self.namespace.finish()?;
         self.put_name_changes()?;
+        for directory in self.default_lists.take_waiting() {
+            if let Some(value) = default_list(self.new, directory)? {
+                let path = self.namespace.path_of_directory(directory)?;
+                self.output.put(&Command::SetXattr { path: &path, name: DEFAULT_LIST, value: &value })?;
+            }
+        }
         let directories = self.namespace.touched_directories()?;
         // The root is the lowest, and comes last: everything that waited for its place changed it.
         for directory in directories.into_iter().rev() {
@@ -255,7 +267,13 @@ impl<'a, W: Write> Sender<'a, W> {
     fn put_name_changes(&mut self) -> Result<(), SendError> {
         for change in self.namespace.take_changes() {
             match &change {
-                NameChange::Create { path, inode } => self.create(path, *inode)?,
+                NameChange::Create { path, inode, directory } => {
+                    if self.default_lists.must_go(*directory, self.old)? {
+                        let parent = path.rsplitn(2, |byte| *byte == b'/').nth(1).unwrap_or_default();
+                        self.output.put(&Command::RemoveXattr { path: parent, name: DEFAULT_LIST })?;
+                    }
+                    self.create(path, *inode)?;
+                }
                 NameChange::Rename { from, to } => self.output.put(&Command::Rename { path: from, to })?,
                 NameChange::Link { path, existing } => self.output.put(&Command::Link { path, existing })?,
                 NameChange::Unlink { path } => self.output.put(&Command::Unlink { path })?,

@@ -214,7 +214,7 @@ impl Receiver {
 
     fn apply(&mut self, change: &NameChange, is_directory: impl Fn(Identity) -> bool) {
         match change {
-            NameChange::Create { path, inode } => {
+            NameChange::Create { path, inode, .. } => {
                 self.give(path, *inode);
                 if is_directory(*inode) {
                     self.directories.insert(*inode);

@@ -20,6 +20,7 @@ pub use stripes::StripeRange;
 pub use vlinder_format::chunk::Profile;
 pub use write_plan::{PlannedWrite, WritePlan, WriteRole};
 
+use smallvec::SmallVec;
 use vlinder_format::chunk::Stripe;
 use vlinder_format::{DeviceId, Logical};
 
@@ -103,7 +104,7 @@ pub fn plan_write(chunk: &MappedChunk, logical: Logical, length: u64) -> Result<
         let role = if mirror == 0 { WriteRole::Data } else { WriteRole::Copy };
         Some(PlannedWrite { place, role })
     };
-    let writes: Option<Vec<_>> = (0..facts.copies).map(write).collect();
+    let writes: Option<SmallVec<_>> = (0..facts.copies).map(write).collect();
     let writes = writes.ok_or(VolumeError::Unmapped { logical, length })?;
     // As Linux has it (`btrfs_chunk_max_errors`). That is none with DUP: a device that failed to write one
     // copy is not trusted with the only other.

@@ -1,5 +1,7 @@
 //! What is to be written for a range of a chunk.
 
+use smallvec::SmallVec;
+
 use super::stripes::StripeRange;
 
 /// What a write is for.
@@ -27,7 +29,7 @@ pub struct PlannedWrite {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WritePlan {
     /// By copy, each in the order of the range.
-    pub writes: Vec<PlannedWrite>,
+    pub writes: SmallVec<[PlannedWrite; 2]>,
     /// So many of the writes may fail, and the range still counts as written.
     pub tolerated_failures: u8,
 }

@@ -15,6 +15,8 @@ pub(super) enum Changed {
     },
     /// A preallocated run, where bytes were or a hole.
     Preallocated {
+        /// Of this index among the new ones.
+        index: usize,
         /// Whether it read as anything but zeros.
         had_bytes: bool,
     },
@@ -24,7 +26,7 @@ pub(super) enum Changed {
 #[derive(Clone, Copy)]
 enum Shown {
     Bytes(usize),
-    Preallocated,
+    Preallocated(usize),
     Hole,
 }
 
@@ -43,8 +45,8 @@ pub(super) fn changed_parts(
     while at < range.end() {
         let (mut before, mut before_end) = extent_at(old, &mut old_passed, at, range.end(), sector_bytes);
         match before {
-            Shown::Preallocated if at >= old_end => before = Shown::Hole,
-            Shown::Preallocated => before_end = before_end.min(old_end),
+            Shown::Preallocated(_) if at >= old_end => before = Shown::Hole,
+            Shown::Preallocated(_) => before_end = before_end.min(old_end),
             Shown::Bytes(_) | Shown::Hole => {}
         }
         let (after, after_end) = extent_at(new, &mut new_passed, at, range.end(), sector_bytes);
@@ -53,10 +55,14 @@ pub(super) fn changed_parts(
             (Shown::Bytes(before), Shown::Bytes(after)) if shows_the_same(&old[before], &new[after]) => None,
             (_, Shown::Bytes(after)) => Some(Changed::Bytes(after)),
             (Shown::Bytes(_), Shown::Hole) => Some(Changed::Hole { had_bytes: true }),
-            (Shown::Preallocated, Shown::Hole) => Some(Changed::Hole { had_bytes: false }),
-            (Shown::Bytes(_), Shown::Preallocated) => Some(Changed::Preallocated { had_bytes: true }),
-            (Shown::Hole, Shown::Preallocated) => Some(Changed::Preallocated { had_bytes: false }),
-            (Shown::Hole, Shown::Hole) | (Shown::Preallocated, Shown::Preallocated) => None,
+            (Shown::Preallocated(_), Shown::Hole) => Some(Changed::Hole { had_bytes: false }),
+            (Shown::Bytes(_), Shown::Preallocated(index)) => {
+                Some(Changed::Preallocated { index, had_bytes: true })
+            }
+            (Shown::Hole, Shown::Preallocated(index)) => {
+                Some(Changed::Preallocated { index, had_bytes: false })
+            }
+            (Shown::Hole, Shown::Hole) | (Shown::Preallocated(_), Shown::Preallocated(_)) => None,
         };
         if let Some((part, change)) = ByteRange::new(at, end).zip(change) {
             push(&mut parts, part, change);
@@ -90,7 +96,7 @@ fn extent_at(extents: &[Extent], passed: &mut usize, at: u64, limit: u64, sector
         if range.end() > at {
             let shown = match &extent.content {
                 _ if has_bytes(extent) => Shown::Bytes(*passed),
-                Content::Preallocated(_) => Shown::Preallocated,
+                Content::Preallocated(_) => Shown::Preallocated(*passed),
                 Content::Inline(_) | Content::Regular(_) => Shown::Hole,
             };
             return (shown, range.end().min(limit));
@@ -163,13 +169,13 @@ mod tests {
         let parts = changed_parts(range(0, 16384), (&old, 16384), &new, 4096);
         let expected = [
             (range(0, 4096), Changed::Hole { had_bytes: false }),
-            (range(8192, 12288), Changed::Preallocated { had_bytes: true }),
-            (range(12288, 16384), Changed::Preallocated { had_bytes: false }),
+            (range(8192, 12288), Changed::Preallocated { index: 0, had_bytes: true }),
+            (range(12288, 16384), Changed::Preallocated { index: 0, had_bytes: false }),
         ];
         assert_eq!(parts, expected);
         // Behind the end of the old file the receiver has a hole.
         let parts = changed_parts(range(0, 8192), (&old, 4096), &new, 4096);
-        let reserved = (range(4096, 8192), Changed::Preallocated { had_bytes: false });
+        let reserved = (range(4096, 8192), Changed::Preallocated { index: 0, had_bytes: false });
         assert_eq!(parts, [expected[0], reserved]);
     }
 }

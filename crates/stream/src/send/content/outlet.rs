@@ -39,8 +39,8 @@ pub(super) struct Target<'p> {
     pub inode: ObjectId,
     /// Where its bytes end in the new state.
     pub size: u64,
-    /// Where they end at the receiver, if more are there.
-    pub old_size: u64,
+    /// Where the receiver's file ends by now.
+    pub receiver_size: u64,
     pub has_checksums: bool,
 }
 
@@ -53,19 +53,35 @@ impl<W: Write> Outlet<'_, '_, W> {
         extent: &Extent,
         range: ByteRange,
     ) -> Result<(), SendError> {
-        let mut at = range.start();
+        let mut write = |outlet: &mut Self, at, length| outlet.write(target, extent, at, length);
+        self.send_or(target, extent, range, &mut write).map(drop)
+    }
+
+    /// Has the receiver clone a range of an extent, and does something else with the parts that it does not
+    /// have. That gives how much of a part it did. Gives where the last clone ends, or 0.
+    pub(super) fn send_or(
+        &mut self,
+        target: Target<'_>,
+        extent: &Extent,
+        range: ByteRange,
+        otherwise: &mut dyn FnMut(&mut Self, u64, u64) -> Result<u64, SendError>,
+    ) -> Result<u64, SendError> {
+        let (mut at, mut cloned_to) = (range.start(), 0);
         while at < range.end() {
             let left = range.end() - at;
             let length = match extent.range().filter(|on_disk| !on_disk.is_hole()) {
-                None => self.write(target, extent, at, left)?,
+                None => otherwise(self, at, left)?,
                 Some(on_disk) => {
                     let start = on_disk.offset_bytes.saturating_add(at - extent.offset);
                     let next = self.clones.next(on_disk.address, start, left, (target.inode, at))?;
                     let sent = match next {
-                        Next::Write(length) => self.write(target, extent, at, length)?,
+                        Next::Write(length) => otherwise(self, at, length)?,
                         Next::Clone(user, length) => match self.clone_from(target, user, at, length)? {
-                            0 => self.write(target, extent, at, length)?,
-                            cloned => cloned,
+                            0 => otherwise(self, at, length)?,
+                            cloned => {
+                                cloned_to = at.saturating_add(cloned);
+                                cloned
+                            }
                         },
                     };
                     let run = ExtentUser {
@@ -82,7 +98,7 @@ impl<W: Write> Outlet<'_, '_, W> {
             };
             at = at.saturating_add(length);
         }
-        Ok(())
+        Ok(cloned_to)
     }
 
     /// Sends bytes that are nowhere at the receiver.
@@ -135,7 +151,8 @@ impl<W: Write> Outlet<'_, '_, W> {
         let decompressed_bytes = extent.ram_bytes;
         let is_shown = skip.checked_add(length).is_some_and(|end| end <= decompressed_bytes);
         let is_aligned = [start, skip].iter().all(|at| at.is_multiple_of(sector_bytes))
-            && (end.is_multiple_of(sector_bytes) || end >= target.size && target.old_size <= target.size);
+            && (end.is_multiple_of(sector_bytes)
+                || end >= target.size && target.receiver_size <= target.size);
         let is_small = decompressed_bytes <= MAX_COMPRESSED_BYTES && stored_bytes <= MAX_COMPRESSED_BYTES;
         if !is_shown || !is_aligned || !is_small || stored_bytes == 0 || stored_bytes > length {
             return None;
@@ -192,8 +209,9 @@ impl<W: Write> Outlet<'_, '_, W> {
         let names = other.map_or(self.new, |other| &other.names);
         let Some(item) = names.item(user.inode)? else { return Ok(0) };
         let there = item.size_bytes.saturating_sub(user.file_offset);
-        let is_end =
-            there <= length && offset.saturating_add(there) == target.size && target.old_size <= target.size;
+        let is_end = there <= length
+            && offset.saturating_add(there) == target.size
+            && target.receiver_size <= target.size;
         let sector_bytes = u64::from(self.source.sector_bytes);
         let length = length.min(there);
         let length = if is_end { length } else { length - length % sector_bytes };

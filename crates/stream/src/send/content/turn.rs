@@ -30,10 +30,10 @@ pub(crate) struct ContentTurn {
     has_checksums: bool,
     /// The size in the old state, if the file is there.
     old_size: Option<u64>,
+    /// The size that the receiver's file has by now.
+    receiver_size: u64,
     /// Where items differ, as far as they have come.
     pending: Option<ByteRange>,
-    /// The end of the last write or of the last bytes that are equal.
-    written_to: u64,
 }
 
 impl ContentTurn {
@@ -43,8 +43,8 @@ impl ContentTurn {
             size: new.size_bytes,
             has_checksums: !new.flags.has(InodeFlags::NODATASUM),
             old_size: old.map(|old| old.size_bytes),
+            receiver_size: old.map_or(0, |old| old.size_bytes),
             pending: None,
-            written_to: 0,
         }
     }
 
@@ -63,8 +63,8 @@ impl ContentTurn {
         let range = extent.file_range(u64::from(outlet.source.sector_bytes));
         if has_bytes(extent) {
             self.write(path, extent, range, outlet)
-        } else if extent.is_preallocated() && !outlet.options.no_data {
-            self.preallocate(path, range, outlet)
+        } else if extent.is_preallocated() && !outlet.options.no_data && outlet.has_holes() {
+            self.preallocate(path, extent, range, outlet)
         } else {
             Ok(())
         }
@@ -126,10 +126,18 @@ impl ContentTurn {
         if let (Some(trees), Some(pending)) = (trees, self.pending.take()) {
             self.send_changed(pending, path, trees, outlet)?;
         }
-        let is_shorter = self.old_size.is_some_and(|old| old > self.size);
-        let reaches_end = self.old_size.unwrap_or(0).max(self.written_to) >= self.size;
-        if is_shorter || !reaches_end {
+        if self.receiver_size != self.size {
             outlet.output.put(&Command::Truncate { path, size: self.size })?;
+        }
+        Ok(())
+    }
+
+    /// Cuts a file that is too long before it gets anything: a clone up to the end of a file may end within a
+    /// sector only where the target ends there, too.
+    fn cut<W: Write>(&mut self, path: &Arc<[u8]>, outlet: &mut Outlet<'_, '_, W>) -> Result<(), SendError> {
+        if self.receiver_size > self.size {
+            outlet.output.put(&Command::Truncate { path, size: self.size })?;
+            self.receiver_size = self.size;
         }
         Ok(())
     }
@@ -156,12 +164,14 @@ impl ContentTurn {
                 Changed::Preallocated { .. } if outlet.options.no_data => {
                     self.name_range(path, part, outlet)?;
                 }
-                Changed::Preallocated { had_bytes } => {
-                    if had_bytes {
-                        self.clear(path, part, true, outlet)?;
-                    }
-                    self.preallocate(path, part, outlet)?;
+                Changed::Preallocated { index, .. } if outlet.has_holes() => {
+                    self.preallocate(path, &after[index], part, outlet)?;
                 }
+                // Zeros, but for what can be cloned.
+                Changed::Preallocated { index, had_bytes: true } => {
+                    self.write(path, &after[index], part, outlet)?;
+                }
+                Changed::Preallocated { had_bytes: false, .. } => {}
             }
         }
         Ok(())
@@ -176,11 +186,15 @@ impl ContentTurn {
         outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
         let Some(range) = ByteRange::new(range.start(), range.end().min(self.size)) else { return Ok(()) };
-        let (inode, size, has_checksums) = (self.inode, self.size, self.has_checksums);
-        let old_size = self.old_size.unwrap_or(0).max(self.written_to);
-        outlet.send(Target { path, inode, size, old_size, has_checksums }, extent, range)?;
-        self.written_to = self.written_to.max(range.end());
+        self.cut(path, outlet)?;
+        outlet.send(self.target(path), extent, range)?;
+        self.receiver_size = self.receiver_size.max(range.end());
         Ok(())
+    }
+
+    fn target<'p>(&self, path: &'p Arc<[u8]>) -> Target<'p> {
+        let (inode, size, has_checksums) = (self.inode, self.size, self.has_checksums);
+        Target { path, inode, size, receiver_size: self.receiver_size, has_checksums }
     }
 
     /// Makes a hole of what the old state has; behind its end there is nothing. Without a command for holes
@@ -206,24 +220,38 @@ impl ContentTurn {
             (false, _) => Ok(()),
             (true, true) => self.name_range(path, part, outlet),
             (true, false) => {
-                self.written_to = self.written_to.max(part.end());
+                self.cut(path, outlet)?;
+                self.receiver_size = self.receiver_size.max(part.end());
                 outlet.write_zeros(path, part)
             }
         }
     }
 
-    /// Reserves space for a range, as far as the file reaches, if the stream has a command for that.
+    /// Makes a range a preallocated one, as far as the file reaches. The stream has commands for that.
     fn preallocate<W: Write>(
         &mut self,
         path: &Arc<[u8]>,
+        extent: &Extent,
         range: ByteRange,
         outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
         let end = range.end().min(self.size.next_multiple_of(u64::from(outlet.source.sector_bytes)));
-        if !outlet.has_holes() || range.start() >= end {
+        let Some(range) = ByteRange::new(range.start(), end).filter(|range| !range.is_empty()) else {
             return Ok(());
-        }
-        outlet.fallocate(path, KEEP_SIZE, range.start(), end - range.start())
+        };
+        self.cut(path, outlet)?;
+        let target = self.target(path);
+        let clear = self.old_size.is_some();
+        let cloned_to = outlet.send_or(target, extent, range, &mut |outlet, at, length| {
+            if clear {
+                outlet.fallocate(path, PUNCH_HOLE | KEEP_SIZE, at, length)?;
+            }
+            outlet.fallocate(path, KEEP_SIZE, at, length)?;
+            Ok(length)
+        })?;
+        // A clone moves the end of the file, and reserving does not.
+        self.receiver_size = self.receiver_size.max(cloned_to);
+        Ok(())
     }
 
     /// Names a range in a stream without data.
@@ -235,7 +263,8 @@ impl ContentTurn {
     ) -> Result<(), SendError> {
         match ByteRange::new(range.start(), range.end().min(self.size)) {
             Some(part) if !part.is_empty() => {
-                self.written_to = self.written_to.max(part.end());
+                self.cut(path, outlet)?;
+                self.receiver_size = self.receiver_size.max(part.end());
                 outlet.name_range(path, part)
             }
             _ => Ok(()),
