@@ -15,7 +15,7 @@
 //! | files wherever they lie | [`place`] |
 //! | mounts and images | [`mounted`], [`devices`], [`leased`], [`image`] (what a verb has open) |
 //! | file systems wherever they lie | [`object`] |
-//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`inspect`], [`check`], [`restore`], … |
+//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`inspect`], [`check`], [`restore`], [`stream`], … |
 //! | programs | [`command`] |
 
 mod caller;
@@ -51,6 +51,7 @@ mod report;
 mod restore;
 mod session;
 mod stats;
+mod stream;
 mod subvolume;
 mod tally;
 mod target;

@@ -35,6 +35,8 @@ mod restore_items;
 mod restore_names;
 mod second_writer;
 mod setid;
+mod stream_files;
+mod stream_hostile;
 mod subvolumes;
 mod unit_file;
 mod watching;
