@@ -237,6 +237,21 @@ fn without_its_base_a_stream_shows_what_it_touches() {
     assert_eq!(view.status(view.find(b"is").unwrap()).file_type, None);
 }
 
+/// An unknown file that got a second name is no directory; else one could come to lie in itself.
+#[test]
+fn an_unknown_file_never_lies_in_itself() {
+    let begin = snapshot(Uuid([2; 16]), OWN);
+    let link = |path, existing| Command::Link { path, existing };
+    for last in [
+        vec![link(b"a/x", b"a")],
+        vec![link(b"b", b"a"), link(b"a/x", b"b")],
+        vec![link(b"b", b"a"), file(b"a/x")],
+        vec![Command::Rename { path: b"a", to: b"a/x" }],
+    ] {
+        indexed(&[stream(&[&[begin], &last[..]].concat())]).unwrap_err();
+    }
+}
+
 #[test]
 fn a_stream_without_data_is_listed_and_not_read() {
     let update = Command::UpdateExtent { path: b"f", offset: 0, length: 9 };

@@ -80,9 +80,11 @@ impl FileTree {
         Ok((current, last))
     }
 
-    /// The names of a directory; an unknown file becomes one.
+    /// The names of a directory; an unknown file becomes one, unless it has several names, which no directory
+    /// has.
     fn names(&mut self, directory: FileId) -> Result<&Sequence<NamedFile>, CommandFault> {
-        if matches!(self.table.get(directory).body, FileBody::Unknown) {
+        let inode = self.table.get(directory);
+        if matches!(inode.body, FileBody::Unknown) && inode.names == 1 {
             self.table.get_mut(directory).body = FileBody::Directory(Sequence::default());
         }
         match &self.table.get(directory).body {
@@ -126,10 +128,11 @@ impl FileTree {
     /// Gives a file one more name.
     pub fn link(&mut self, path: &[u8], existing: &[u8]) -> Result<(), CommandFault> {
         let file = self.file(existing)?;
+        let (directory, name) = self.place(path)?;
+        // After the way to the new name, which may lead through a file that was unknown.
         if let FileBody::Directory(_) = self.table.get(file).body {
             return Err(CommandFault::IsADirectory);
         }
-        let (directory, name) = self.place(path)?;
         if child(self.names(directory)?, name).is_some() {
             return Err(CommandFault::Exists);
         }
