@@ -131,7 +131,8 @@ impl Extraction<'_> {
     fn extract(&mut self, file: FileId, to: &Location) -> Result<(), Failure> {
         if to.look()?.is_some() {
             let failure = Failure::new(Kind::Exists, "it is there already").at(to.place());
-            self.tally.add(Err(failure.hint("extract to another directory, or remove it first")), self.session);
+            self.tally
+                .add(Err(failure.hint("extract to another directory, or remove it first")), self.session);
             return Ok(());
         }
         let mut frames = Vec::new();
@@ -334,7 +335,9 @@ impl Extraction<'_> {
         let told: Vec<String> = parts
             .iter()
             .filter(|(count, ..)| *count > 0)
-            .map(|(count, what, one, many)| format!("{what} {}", counted(*count, one, many)).trim().to_owned())
+            .map(|(count, what, one, many)| {
+                format!("{what} {}", counted(*count, one, many)).trim().to_owned()
+            })
             .collect();
         if !told.is_empty() {
             let hint = if self.all { "" } else { "; root extracts all with --all" };

@@ -98,12 +98,13 @@ impl StreamInputs {
     /// # Errors
     /// One can't be opened, or has to be read twice and can't be.
     pub fn open(names: &[&OsStr], passes: Passes) -> Result<Self, Failure> {
-        let inputs: Result<Vec<StreamInput>, Failure> = names.iter().copied().map(StreamInput::open).collect();
+        let inputs: Result<Vec<StreamInput>, Failure> =
+            names.iter().copied().map(StreamInput::open).collect();
         let inputs = inputs?;
         if let (Passes::Two, Some(pipe)) = (passes, inputs.iter().find(|input| input.bytes.is_none())) {
-            return Err(Failure::new(Kind::Unsupported, "it can be read only once")
-                .at(&pipe.place)
-                .hint("names come before data, so the stream is read twice: save it to a file and name that"));
+            return Err(Failure::new(Kind::Unsupported, "it can be read only once").at(&pipe.place).hint(
+                "names come before data, so the stream is read twice: save it to a file and name that",
+            ));
         }
         Ok(Self { inputs })
     }

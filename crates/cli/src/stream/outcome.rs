@@ -29,7 +29,8 @@ pub fn wrong_bytes(error: &WireError, offset: u64, place: &str) -> Failure {
         WireError::Io(error) => return Failure::host(error, place),
         WireError::NotAStream if offset == 0 => {
             let failure = Failure::new(Kind::Invalid, error.to_string()).at(place);
-            return failure.hint("name a file that btrfs send wrote; one that was compressed, decompress first");
+            return failure
+                .hint("name a file that btrfs send wrote; one that was compressed, decompress first");
         }
         WireError::UnknownProtocol { .. } => {
             let failure = Failure::new(Kind::Unsupported, error.to_string()).at(place);

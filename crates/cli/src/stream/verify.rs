@@ -32,7 +32,8 @@ pub fn run(arguments: &VerifyArguments, session: &Session) -> Result<ExitStatus,
     let inputs = StreamInputs::open(&names, Passes::One)?;
     let index = inputs.index(session)?;
     if session.json {
-        let subvolumes: Vec<Value> = index.subvolumes().map(|view| super::list::subvolume_object(&view)).collect();
+        let subvolumes: Vec<Value> =
+            index.subvolumes().map(|view| super::list::subvolume_object(&view)).collect();
         let counts: Map<String, Value> =
             index.counts().map(|(kind, count)| (kind.name().to_owned(), count.into())).collect();
         let needed: Vec<Value> = index

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::DumpOptions;
+use super::options::DumpOptions;
 use super::text::{escape, until_zero, write_time};
 use crate::wire::{Command, EncodedWrite, Node, Snapshot, Times};
 

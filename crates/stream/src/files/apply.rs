@@ -153,8 +153,7 @@ fn clone_range(
     range: &ClonedRange<'_>,
     source: CloneSource,
 ) -> Result<(), CommandFault> {
-    let (end, source_end) =
-        (end_of(range.offset, range.length)?, end_of(range.source_offset, range.length)?);
+    let (end, source_end) = (end_of(range.offset, range.length)?, end_of(range.source_offset, range.length)?);
     // A copy of the source's content shares all of it.
     let content = match source {
         CloneSource::Own => {

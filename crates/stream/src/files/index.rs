@@ -7,20 +7,10 @@ use vlinder_format::{Generation, Uuid};
 
 use super::apply::{CloneSource, apply};
 use super::error::{CommandFault, IndexError, IndexFault, NeededSubvolume};
+use super::subvolume::StreamSubvolume;
 use super::tree::FileTree;
 use super::view::SubvolumeView;
 use crate::wire::{Command, CommandKind, PlacedCommand, Protocol, Snapshot, StreamReader};
-
-/// A subvolume that a stream makes.
-#[derive(Debug)]
-pub(super) struct StreamSubvolume {
-    pub name: Vec<u8>,
-    pub uuid: Uuid,
-    pub transid: Generation,
-    /// What it began as a snapshot of.
-    pub parent: Option<(Uuid, Generation)>,
-    pub tree: FileTree,
-}
 
 /// The subvolumes of streams that were read once, in order.
 ///

@@ -18,6 +18,7 @@ mod error;
 mod index;
 mod inode;
 mod sequence;
+mod subvolume;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -45,7 +45,13 @@ fn directory(path: &[u8]) -> Command<'_> {
     Command::MakeDirectory { path, inode: None }
 }
 
-fn clone_own<'a>(path: &'a [u8], offset: u64, from: &'a [u8], source_offset: u64, length: u64) -> Command<'a> {
+fn clone_own<'a>(
+    path: &'a [u8],
+    offset: u64,
+    from: &'a [u8],
+    source_offset: u64,
+    length: u64,
+) -> Command<'a> {
     let (source_uuid, source_transid) = (OWN, Generation(1));
     Command::Clone { path, offset, length, source_uuid, source_transid, source_path: from, source_offset }
 }
@@ -117,7 +123,12 @@ fn names_change_as_the_calls_of_linux_change_them() {
 #[test]
 fn commands_that_can_not_be_are_refused_by_name() {
     use CommandFault::*;
-    let base = [file(b"f"), directory(b"d"), directory(b"d/e"), Command::Write { path: b"f", offset: 0, data: b"abc" }];
+    let base = [
+        file(b"f"),
+        directory(b"d"),
+        directory(b"d/e"),
+        Command::Write { path: b"f", offset: 0, data: b"abc" },
+    ];
     let with = |last: Command<'_>| fault(&[&base[..], &[last]].concat());
     for path in [&b".."[..], b"../x", b"/abs", b"d/../f", b"d//e", b"d/", b"a\0b", b".", &[b'n'; 256]] {
         assert_eq!(with(file(path)), NotAPath, "{}", path.escape_ascii());
@@ -154,7 +165,8 @@ fn commands_that_can_not_be_are_refused_by_name() {
         data: b"x",
     };
     assert!(matches!(with(Command::EncodedWrite(packed)), Encoded(_)));
-    let huge = EncodedWrite { unencoded_length: u64::MAX, file_length: u64::MAX, unencoded_offset: 0, ..packed };
+    let huge =
+        EncodedWrite { unencoded_length: u64::MAX, file_length: u64::MAX, unencoded_offset: 0, ..packed };
     assert!(matches!(with(Command::EncodedWrite(huge)), Encoded(_)));
     let link = Command::Symlink { path: b"l", inode: None, target: b"/etc" };
     assert_eq!(fault(&[link, file(b"l/passwd")]), NotADirectory);
@@ -266,7 +278,8 @@ fn a_stream_without_data_is_listed_and_not_read() {
 /// A stream of 130 commands whose files would fill 2^62 bytes with copies of eight.
 #[test]
 fn clones_that_double_take_little_memory() {
-    let mut commands = vec![subvolume(OWN), file(b"f"), Command::Write { path: b"f", offset: 0, data: b"12345678" }];
+    let mut commands =
+        vec![subvolume(OWN), file(b"f"), Command::Write { path: b"f", offset: 0, data: b"12345678" }];
     commands.extend((3..62).map(|power| clone_own(b"f", 1 << power, b"f", 0, 1 << power)));
     let inputs = [stream(&commands)];
     let index = indexed(&inputs).unwrap();

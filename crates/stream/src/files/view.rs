@@ -7,14 +7,14 @@ use vlinder_format::{Generation, Uuid};
 
 use super::content::{Content, EncodedExtent, RunSource, StreamPlace};
 use super::error::{CommandFault, ContentError};
-use super::index::StreamSubvolume;
 use super::inode::{FileBody, FileId};
 use super::sequence::Measured;
+use super::subvolume::StreamSubvolume;
 
 /// The inputs of an index, to be read a second time.
 pub trait StreamBytes {
-    /// Fills the buffer with the bytes at an offset of an input; inputs have the numbers of their order in the
-    /// index.
+    /// Fills the buffer with the bytes at an offset of an input. Inputs are numbered in the order in which the
+    /// index got them.
     ///
     /// # Errors
     /// They can't be read, or the input is shorter.

@@ -68,7 +68,14 @@ fn bash(directory: &Path, script: &str) {
 
 #[test]
 fn the_kernels_streams_are_printed_as_progs_prints_them() {
-    require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("setfattr"), Tool("xfs_io"), Tool("python3"));
+    require!(
+        KernelBtrfs,
+        Tool("btrfs"),
+        Tool("mkfs.btrfs"),
+        Tool("setfattr"),
+        Tool("xfs_io"),
+        Tool("python3")
+    );
     let scratch = Scratch::in_memory("stream-dump");
     let image = scratch.join("image");
     std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
@@ -92,8 +99,8 @@ fn the_kernels_streams_are_printed_as_progs_prints_them() {
         let stream = scratch.join("stream");
         bash(mount.path(), &format!("btrfs send -q -f {} {call}", stream.display()));
         kinds += &compare(&stream, "UTC", 0);
-        compare(&stream, "XXX-05:30", 19_800);
-        compare(&stream, "XXX9:30", -34_200);
+        compare(&stream, "LOC-05:30", 19_800);
+        compare(&stream, "LOC9:30", -34_200);
     }
     mount.unmount().unwrap();
     let seen = |name: &str| kinds.lines().any(|line| line.split(' ').next() == Some(name));
@@ -111,7 +118,8 @@ fn made_commands_are_printed_as_progs_prints_them() {
     let stream = scratch.join("stream");
     let (uuid, transid) = (Uuid([0xab; 16]), Generation(u64::MAX));
     let time = |seconds| Timestamp { seconds, nanoseconds: 999_999_999 };
-    let times = Times { access: time(-1), modification: time(1 << 40), change: time(0), birth: Some(time(4)) };
+    let times =
+        Times { access: time(-1), modification: time(1 << 40), change: time(0), birth: Some(time(4)) };
     let long = vec![b'y'; 2000];
     let commands = [
         StreamCommand::Subvolume { path: b"night shift/", uuid, transid },
