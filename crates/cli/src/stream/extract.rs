@@ -174,12 +174,10 @@ impl Extraction<'_> {
     fn begin(&mut self, file: FileId, to: &Location) -> Result<Option<Directory>, Failure> {
         let status = self.view.status(file);
         self.progress.name(|| escaped(&to.name));
-        if status.names > 1 {
-            if let Some(first) = self.links.get(&file) {
-                first.directory.link(&first.name, to)?;
-                self.tally.add(Ok(()), self.session);
-                return Ok(None);
-            }
+        if let Some(first) = self.links.get(&file) {
+            first.directory.link(&first.name, to)?;
+            self.tally.add(Ok(()), self.session);
+            return Ok(None);
         }
         let made = match status.file_type {
             Some(FileType::Directory) => {
@@ -277,7 +275,7 @@ impl Extraction<'_> {
         }
         to.change(&Change {
             permissions: Some(permissions).filter(|_| !is_link),
-            times: status.times.map(|(access, modification)| (access, modification)),
+            times: status.times,
             ..Change::default()
         })
     }

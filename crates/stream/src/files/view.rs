@@ -13,8 +13,8 @@ use super::subvolume::StreamSubvolume;
 
 /// The inputs of an index, to be read a second time.
 pub trait StreamBytes {
-    /// Fills the buffer with the bytes at an offset of an input. Inputs are numbered in the order in which the
-    /// index got them.
+    /// Fills the buffer with the bytes at an offset of an input. Inputs are numbered in the order in which
+    /// the index got them.
     ///
     /// # Errors
     /// They can't be read, or the input is shorter.
