@@ -10,7 +10,7 @@ use crate::failure::{ExitStatus, Failure};
 use crate::session::{Format, Program, Session};
 use crate::{
     check, files, filesystem, fsck, generate, inspect, mistake, mkfs, mount, property, receive, restore,
-    send, stats, subvolume, umount,
+    send, stats, stream, subvolume, umount,
 };
 
 /// Btrfs without the kernel: create, read, write, snapshot, check and mount images in the real Btrfs format.
@@ -102,6 +102,9 @@ pub enum Verb {
     #[command(flatten)]
     Btrfs(BtrfsVerb),
     Stats(stats::StatsArguments),
+    /// Look into streams of btrfs send: list, read, extract and verify them, without any Btrfs.
+    #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
+    Stream(stream::StreamVerb),
     Generate(generate::GenerateArguments),
 }
 
@@ -248,6 +251,7 @@ fn dispatch(verb: &Verb, session: &Session) -> Result<ExitStatus, Failure> {
         Verb::Mount(arguments) => mount::mount(arguments, session),
         Verb::Umount(arguments) => umount::umount(arguments, session),
         Verb::Stats(arguments) => stats::run(arguments, session),
+        Verb::Stream(verb) => stream::run(verb, session),
         Verb::Generate(arguments) => generate::run(arguments, Vlinder::command(), Btrfs::command()),
     }
 }

@@ -15,7 +15,7 @@
 //! | files wherever they lie | [`place`] |
 //! | mounts and images | [`mounted`], [`devices`], [`leased`], [`image`] (what a verb has open) |
 //! | file systems wherever they lie | [`object`] |
-//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`inspect`], [`check`], [`restore`], [`send`], [`receive`], … |
+//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`inspect`], [`check`], [`restore`], [`send`], [`receive`], [`stream`], … |
 //! | programs | [`command`] |
 
 mod caller;
@@ -53,6 +53,7 @@ mod restore;
 mod send;
 mod session;
 mod stats;
+mod stream;
 mod subvolume;
 mod tally;
 mod target;

@@ -5,9 +5,12 @@
 //!
 //! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
 //!
-//! Reading path: [`wire`] (a stream as bytes: commands and their attributes), [`send`],
-//! [`receive`].
+//! Reading path: [`wire`] (a stream as bytes: commands and their attributes), [`dump`] (as text), [`files`]
+//! (as a tree of files), [`send`], [`receive`].
 
+pub mod dump;
+mod encoded;
+pub mod files;
 #[cfg(feature = "filesystem")]
 pub mod receive;
 #[cfg(feature = "filesystem")]

@@ -7,7 +7,7 @@ mod filemap;
 mod guards;
 mod list;
 mod make;
-mod mode;
+pub mod mode;
 mod remove;
 mod rename;
 mod show;

@@ -44,7 +44,8 @@ pub const fn type_name(file_type: FileType) -> &'static str {
     }
 }
 
-fn time_object(time: Timestamp) -> Value {
+/// A time, as JSON.
+pub fn time_object(time: Timestamp) -> Value {
     json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds })
 }
 

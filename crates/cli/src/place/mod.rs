@@ -17,4 +17,4 @@ pub use attributes::{ACCESS_LISTS, Attributed, CAPABILITIES, Change, WITHOUT_SET
 pub use content::{Renamed, Sink, Source, Take};
 pub use directory::{Directory, Location, Origin};
 pub use names::{DirectoryNames, Entry, Names, check_entry};
-pub use status::FileStatus;
+pub use status::{FileStatus, FileTimes, Owner};

@@ -80,7 +80,7 @@ const ROWS: &[Row] = &[
 ];
 
 /// Verbs that open no image, or ask a mount's server instead.
-const ELSEWHERE: [&str; 5] = ["mkfs", "mount", "umount", "stats", "generate"];
+const ELSEWHERE: [&str; 6] = ["mkfs", "mount", "umount", "stats", "generate", "stream"];
 
 /// KiB of private memory that a verb may have.
 const MAX_KIB: u32 = 256 << 10;

@@ -142,6 +142,37 @@ fn what_is_restored_and_lost_has_its_shape() {
 }
 
 #[test]
+fn what_is_told_of_streams_has_its_shapes() {
+    use vlinder_format::{Generation, Uuid};
+    use vlinder_stream::wire::{Command, Protocol, Snapshot, StreamWriter};
+    let scratch = Scratch::new("json-stream");
+    let (stream, out) = (scratch.join("stream"), scratch.join("out"));
+    let (uuid, transid) = (Uuid([1; 16]), Generation(1));
+    let (parent_uuid, parent_transid) = (Uuid([2; 16]), transid);
+    let mut writer = StreamWriter::new(std::fs::File::create(&stream).unwrap(), Protocol::V1);
+    writer.begin().unwrap();
+    let commands = [
+        Command::Snapshot(Snapshot { path: b"s", uuid, transid, parent_uuid, parent_transid }),
+        Command::Symlink { path: b"a", inode: None, target: b"b" },
+        Command::SetOwner { path: b"a", uid: 12_345, gid: 12_345 },
+        Command::End,
+    ];
+    commands.iter().for_each(|command| writer.put(command).unwrap());
+    writer.flush().unwrap();
+    std::fs::create_dir(&out).unwrap();
+    let (stream, out) = (stream.to_str().unwrap(), out.to_str().unwrap());
+    for (name, words) in [
+        ("stream-ls", &["--json", "stream", "ls", "-l", stream][..]),
+        ("stream-verify", &["--json", "stream", "verify", stream]),
+        ("stream-extract", &["--json", "stream", "extract", stream, "-C", out]),
+    ] {
+        let ended = run(words);
+        assert_eq!(ended.code, if name == "stream-extract" { 3 } else { 0 }, "{}", ended.err);
+        compare(name, &ended.json());
+    }
+}
+
+#[test]
 fn statistics_have_one_object_for_each_metric() {
     let scratch = Scratch::new("json-stats");
     let image = scratch.join("disk.img");

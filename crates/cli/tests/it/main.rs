@@ -37,6 +37,8 @@ mod restore_names;
 mod second_writer;
 mod setid;
 mod streams;
+mod stream_files;
+mod stream_hostile;
 mod subvolumes;
 mod unit_file;
 mod watching;

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use vlinder_base::sync::Arc;
-use vlinder_codec::compress::{Compression, decompress};
 use vlinder_format::{Generation, Uuid};
 use vlinder_fs::data::Allocate;
 use vlinder_fs::{Caller, FsError, Inode, InodeId, WriteOrigin};
@@ -12,10 +11,9 @@ use super::ReceiveError;
 use super::paths::SubvolumePaths;
 use super::receiver::{Receiver, command_error};
 use super::sources;
+use crate::encoded::EncodedForm;
 use crate::wire::{Command, CommandKind, EncodedWrite};
 
-/// No compressed extent decompresses to more.
-const MAX_DECODED_BYTES: u64 = 128 << 10;
 /// Bits of fallocate(2): keep the size, punch a hole, write zeros.
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
@@ -76,24 +74,6 @@ fn clone_source(
 
 /// The bytes of the file that a compressed extent becomes.
 fn decoded(kind: CommandKind, write: &EncodedWrite<'_>) -> Result<Vec<u8>, ReceiveError> {
-    let unsupported = |what| ReceiveError::Unsupported { kind, what };
-    if write.encryption != 0 {
-        return Err(unsupported("it is encrypted"));
-    }
-    let (compression, sector_bytes) = match write.compression {
-        1 => (Compression::Zlib, 4096),
-        2 => (Compression::Zstd, 4096),
-        // LZO is divided as the sender's sectors were: 4 to 64 KiB.
-        number @ 3..=7 => (Compression::Lzo, 4096 << (number - 3)),
-        _ => return Err(unsupported("its compression is unknown")),
-    };
-    let length = write.unencoded_length.min(MAX_DECODED_BYTES);
-    let end = write.unencoded_offset.saturating_add(write.file_length);
-    if write.unencoded_length > MAX_DECODED_BYTES || end > length {
-        return Err(unsupported("it claims more bytes than a compressed extent has"));
-    }
-    let mut bytes = vec![0; length as usize];
-    decompress(compression, write.data, &mut bytes, sector_bytes)?;
-    bytes.truncate(end as usize);
-    Ok(bytes.split_off(write.unencoded_offset as usize))
+    let form = EncodedForm::of(write).map_err(|what| ReceiveError::Unsupported { kind, what })?;
+    Ok(form.decode(write.data)?)
 }

@@ -29,5 +29,5 @@ pub use error::WireError;
 pub use kind::CommandKind;
 pub use limits::MAX_COMMAND_BYTES;
 pub use protocol::Protocol;
-pub use reader::StreamReader;
+pub use reader::{PlacedCommand, StreamReader};
 pub use writer::StreamWriter;

@@ -18,6 +18,25 @@ pub struct StreamReader<R> {
     position: u64,
 }
 
+/// A command, and where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct PlacedCommand<'a> {
+    /// The command.
+    pub command: Command<'a>,
+    bytes: &'a [u8],
+    start: u64,
+}
+
+impl PlacedCommand<'_> {
+    /// The first byte of the input that is `part`, which is a value of the command.
+    #[must_use]
+    pub fn place_of(&self, part: &[u8]) -> u64 {
+        let place = part.as_ptr().addr().wrapping_sub(self.bytes.as_ptr().addr());
+        assert!(place <= self.bytes.len(), "the part is one of this command");
+        self.start + place as u64
+    }
+}
+
 impl<R: Read> StreamReader<R> {
     /// Reads streams from `input`, in large pieces if that is buffered.
     pub fn new(input: R) -> Self {
@@ -46,6 +65,15 @@ impl<R: Read> StreamReader<R> {
     /// # Errors
     /// The input ends or failed; its bytes are no command.
     pub fn next_command(&mut self, protocol: Protocol) -> Result<Command<'_>, WireError> {
+        self.next_placed(protocol).map(|placed| placed.command)
+    }
+
+    /// As [`StreamReader::next_command`], with where in the input the command's parts lie.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn next_placed(&mut self, protocol: Protocol) -> Result<PlacedCommand<'_>, WireError> {
+        let start = self.position;
         let mut head = [0; COMMAND_HEAD_BYTES];
         if !self.fill(&mut head)? {
             return Err(WireError::Unfinished);
@@ -72,7 +100,8 @@ impl<R: Read> StreamReader<R> {
         if computed != stored {
             return Err(WireError::Checksum { kind, stored, computed });
         }
-        decode(kind, protocol, &self.command[COMMAND_HEAD_BYTES..])
+        let command = decode(kind, protocol, &self.command[COMMAND_HEAD_BYTES..])?;
+        Ok(PlacedCommand { command, bytes: &self.command, start })
     }
 
     /// Fills a buffer; false if the input was at its end before the first byte.

@@ -1,6 +1,7 @@
 //! Streams of this crate, judged by Linux.
 
 mod costs;
+mod dump_like_progs;
 mod kernel_receives;
 mod scenarios;
 mod sources;
