@@ -48,8 +48,13 @@ impl Progress {
             bar.set_style(style);
         }
         let bar = bar.with_prefix(what);
-        let waits = !session.quiet && !session.json && std::io::stderr().is_terminal();
+        let waits = Self::is_wanted(session);
         Self { start: clock.monotonic(), bar, clock, waits: AtomicBool::new(waits), named: AtomicU64::new(0) }
+    }
+
+    /// Whether a bar may be shown.
+    pub fn is_wanted(session: &Session) -> bool {
+        !session.quiet && !session.json && std::io::stderr().is_terminal()
     }
 
     /// So many bytes more are done.

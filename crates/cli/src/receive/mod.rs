@@ -2,7 +2,7 @@
 
 mod input;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -21,6 +21,7 @@ use crate::place::image::from_fs;
 use crate::progress::Progress;
 use crate::report;
 use crate::session::Session;
+use crate::stream::dump;
 use crate::target::Follow;
 
 /// Make subvolumes of a stream that btrfs send or vlinder send wrote.
@@ -39,6 +40,9 @@ pub struct ReceiveArguments {
     /// Read the stream from this file instead of standard input.
     #[arg(short = 'f', value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
+    /// Print the commands of the stream, one a line, and receive nothing.
+    #[arg(long)]
+    dump: bool,
     /// As --quiet.
     #[arg(short = 'q', hide = true)]
     pub quiet_short: bool,
@@ -48,8 +52,8 @@ pub struct ReceiveArguments {
     #[command(flatten)]
     images: ImageArguments,
     /// IMAGE:/PATH of the directory that the subvolumes go to, or its path on a mount of vlinder's.
-    #[arg(value_name = "DIRECTORY")]
-    target: OsString,
+    #[arg(value_name = "DIRECTORY", required_unless_present = "dump")]
+    target: Option<OsString>,
 }
 
 /// A subvolume that was received.
@@ -60,9 +64,14 @@ struct Made {
 
 /// Runs the verb.
 pub fn run(arguments: &ReceiveArguments, session: &Session) -> Result<ExitStatus, Failure> {
+    if arguments.dump {
+        let file = arguments.file.as_ref().map_or(OsStr::new("-"), |file| file.as_os_str());
+        return dump::print(&[file], session);
+    }
+    let Some(target) = &arguments.target else { return Err(Failure::usage("no directory to receive into")) };
     let images = Images::new(&arguments.images)?;
     let input = StreamInput::open(arguments.file.as_deref(), Progress::new(session, "receiving", None))?;
-    let target = Object::find(&images, &arguments.target, Purpose::Write, Follow::Yes)?;
+    let target = Object::find(&images, target, Purpose::Write, Follow::Yes)?;
     let made = match target {
         Object::Image(directory) => {
             let received = receive(&directory, input);

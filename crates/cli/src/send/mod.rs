@@ -3,6 +3,7 @@
 mod clone_parent;
 mod output;
 
+use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -11,7 +12,9 @@ use serde_json::json;
 use vlinder_base::sync::Arc;
 use vlinder_forest::OpenTree;
 use vlinder_fs::{LeasedState, SubvolumeInformation};
-use vlinder_stream::send::{ContentSource, SendError, Sending, SentSubvolume, send};
+use vlinder_stream::send::{
+    ContentSource, SendError, SendOptions, Sending, SentSubvolume, count_data_bytes, send,
+};
 use vlinder_stream::wire::{Command, Protocol, StreamWriter, WireError};
 
 use self::output::StreamOutput;
@@ -48,6 +51,17 @@ pub struct SendArguments {
     /// Write the stream to this file instead of standard output.
     #[arg(short = 'f', value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
+    /// The version of the stream: 1, which every Linux reads; 2 (Linux 6.0), with times of birth, preallocated
+    /// ranges and compressed extents; 0 for the highest.
+    #[arg(long, value_name = "N", value_parser = protocol, default_value = "1")]
+    proto: Protocol,
+    /// Send compressed extents as they are stored. Needs version 2.
+    #[arg(long)]
+    compressed_data: bool,
+    /// Name the ranges of files that changed, without their bytes: for programs that compare. Nothing can be
+    /// received from such a stream.
+    #[arg(long)]
+    no_data: bool,
     /// As --quiet.
     #[arg(short = 'q', hide = true)]
     pub quiet_short: bool,
@@ -59,6 +73,15 @@ pub struct SendArguments {
     /// IMAGE:/PATH of a snapshot, or its path on a mount of vlinder's; it must be read-only.
     #[arg(required = true, value_name = "SNAPSHOT")]
     targets: Vec<OsString>,
+}
+
+/// A version of the stream by its number; 0 is the highest that Linux has outside of tests.
+fn protocol(number: &str) -> Result<Protocol, String> {
+    match number {
+        "0" | "2" => Ok(Protocol::V2),
+        "1" => Ok(Protocol::V1),
+        _ => Err("there are the versions 1 and 2, and 0 for the higher one".to_owned()),
+    }
 }
 
 /// Runs the verb.
@@ -73,6 +96,9 @@ pub fn run(arguments: &SendArguments, session: &Session) -> Result<ExitStatus, F
     let snapshots = arguments.targets.iter().map(find).collect::<Result<Vec<_>, _>>()?;
     let parent = arguments.parent.as_ref().map(find).transpose()?;
     let mut clone_sources = arguments.clone_sources.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    if arguments.compressed_data && arguments.proto < Protocol::V2 {
+        return Err(Failure::usage("--compressed-data needs version 2 of the stream").hint("give --proto 2"));
+    }
     let Some(first) = snapshots.first() else { return Err(Failure::usage("no snapshot to send")) };
     for other in snapshots.iter().chain(&parent).chain(&clone_sources) {
         other.require_read_only()?;
@@ -84,8 +110,15 @@ pub fn run(arguments: &SendArguments, session: &Session) -> Result<ExitStatus, F
     }
     let state = first.named.image().filesystem.lease();
     let state = state.map_err(|error| from_fs(error, &first.named.image().label))?;
-    let output = StreamOutput::open(arguments.file.as_deref(), Progress::new(session, "sending", None))?;
-    let mut writer = StreamWriter::new(output, Protocol::V1);
+    let output = StreamOutput::open(arguments.file.as_deref())?;
+    let mut writer = StreamWriter::new(output, arguments.proto);
+    let switches = first.named.image().filesystem.options().disabled;
+    let options = SendOptions {
+        compressed_data: arguments.compressed_data,
+        no_data: arguments.no_data,
+        no_readahead: switches.send_readahead,
+        ..SendOptions::default()
+    };
     let mut sent = Vec::new();
     let is_incremental = parent.is_some() || !clone_sources.is_empty();
     for (index, snapshot) in snapshots.into_iter().enumerate() {
@@ -97,8 +130,14 @@ pub fn run(arguments: &SendArguments, session: &Session) -> Result<ExitStatus, F
         };
         let is_last = index + 1 == arguments.targets.len();
         let ends = (!arguments.one_stream || index == 0, !arguments.one_stream || is_last);
-        let one = One { state: &state, snapshot: &snapshot, parent: chosen, clone_sources: &clone_sources };
-        one.send(ends, &mut writer)?;
+        let one = One {
+            state: &state,
+            snapshot: &snapshot,
+            parent: chosen,
+            clone_sources: &clone_sources,
+            options,
+        };
+        one.send(ends, &mut writer, session)?;
         sent.push(json!({
             "id": snapshot.information.id.0,
             "name": report::name(&snapshot.information.name),
@@ -170,6 +209,7 @@ struct One<'a> {
     snapshot: &'a Snapshot,
     parent: Option<&'a Snapshot>,
     clone_sources: &'a [Snapshot],
+    options: SendOptions<'a>,
 }
 
 impl One<'_> {
@@ -178,21 +218,32 @@ impl One<'_> {
         &self,
         (begins, ends): (bool, bool),
         writer: &mut StreamWriter<StreamOutput>,
+        session: &Session,
     ) -> Result<(), Failure> {
-        let Self { state, snapshot, parent, clone_sources } = *self;
+        let Self { state, snapshot, parent, clone_sources, options } = *self;
         let place = snapshot.named.place();
         let fail = |error: SendError| failure_of(error, &place);
         let is_parent =
             |other: &&Snapshot| parent.is_none_or(|parent| parent.information.id != other.information.id);
         let others = clone_sources.iter().filter(is_parent);
         let checksums = state.checksums().map_err(|error| from_fs(error, &place))?;
-        let sending = Sending {
+        let progress = RefCell::new(Progress::new(session, "sending", None));
+        let told = Cell::new(0);
+        let tell = |sent: u64| progress.borrow().add(sent - told.replace(sent));
+        let mut sending = Sending {
             name: &snapshot.information.name,
             subvolume: snapshot.sent(state)?,
             parent: parent.map(|parent| parent.sent(state)).transpose()?,
             clone_sources: others.map(|other| other.sent(state)).collect::<Result<_, _>>()?,
             source: ContentSource { volume: state.volume(), checksums, sector_bytes: state.sector_size() },
+            options,
         };
+        if Progress::is_wanted(session) {
+            // For whoever waits, the trees are read once more.
+            let bytes = count_data_bytes(&sending, writer.protocol()).map_err(fail)?;
+            progress.borrow_mut().expect(bytes);
+            sending.options.progress = Some(&tell);
+        }
         if begins {
             writer.begin().map_err(|error| fail(error.into()))?;
         }

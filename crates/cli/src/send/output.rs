@@ -6,13 +6,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Kind};
-use crate::progress::Progress;
 
 /// Standard output, or a file. A stream that goes to a file is durable there when the verb ends.
 pub(super) struct StreamOutput {
     file: File,
     path: Option<PathBuf>,
-    progress: Progress,
 }
 
 impl StreamOutput {
@@ -20,7 +18,7 @@ impl StreamOutput {
     ///
     /// # Errors
     /// What the host said; that standard output is a terminal.
-    pub fn open(path: Option<&Path>, progress: Progress) -> Result<Self, Failure> {
+    pub fn open(path: Option<&Path>) -> Result<Self, Failure> {
         let file = match path {
             Some(path) => {
                 let mut options = File::options();
@@ -37,7 +35,7 @@ impl StreamOutput {
                 File::from(descriptor.map_err(|errno| Failure::host(&errno.into(), "standard output"))?)
             }
         };
-        Ok(Self { file, path: path.map(Path::to_owned), progress })
+        Ok(Self { file, path: path.map(Path::to_owned) })
     }
 
     /// Makes what was written durable, if it went to a file of the host.
@@ -56,9 +54,7 @@ impl StreamOutput {
 
 impl Write for StreamOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.progress.add(written as u64);
-        Ok(written)
+        self.file.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! `stream dump`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _, Write};
 
 use clap::Args;
@@ -59,7 +59,15 @@ pub fn run(arguments: &StreamDumpArguments, session: &Session) -> Result<ExitSta
         return Err(failure.hint("leave --json out, or count the commands with vlinder stream verify --json"));
     }
     let names: Vec<_> = arguments.files.iter().map(OsString::as_os_str).collect();
-    let inputs = StreamInputs::open(&names, Passes::One)?;
+    print(&names, session)
+}
+
+/// Prints the commands of these files.
+///
+/// # Errors
+/// What opening and reading them met; streams that are wrong.
+pub fn print(names: &[&OsStr], session: &Session) -> Result<ExitStatus, Failure> {
+    let inputs = StreamInputs::open(names, Passes::One)?;
     let zone = TimeZone::system();
     let utc_offset = |seconds| match jiff::Timestamp::from_second(seconds) {
         Ok(time) => zone.to_offset(time).seconds(),

@@ -1,7 +1,7 @@
 //! The family `stream`: streams of `btrfs send` in files, read without any Btrfs and without root.
 
 mod cat;
-mod dump;
+pub mod dump;
 mod extract;
 mod inputs;
 mod list;
