@@ -22,6 +22,7 @@ pub mod long_run;
 pub mod matrix;
 mod merkle;
 pub mod metrics_page;
+pub mod modelled;
 #[cfg(feature = "engine")]
 pub mod mutator;
 pub mod power_cut;
@@ -35,5 +36,6 @@ pub mod workload;
 
 pub use eventually::eventually;
 pub use merkle::merkle_tree;
+pub use modelled::{DiskModel, ModelledDevice};
 pub use scratch::Scratch;
 pub use simulated::SimulatedDevice;
