@@ -64,7 +64,7 @@ pub use lease::{CommitLease, LeaseRevoked, Leases};
 pub use left_out::LeftOut;
 pub use measure::{MaybeShared, Measured, Precision, Shape, Touch};
 pub use metrics::TreeMetrics;
-pub use readahead::Readahead;
+pub use readahead::{LookAhead, Readahead};
 pub use root::{Root, RootPointer};
 pub use salvage::{Lost, Salvage};
 pub use search::Position;

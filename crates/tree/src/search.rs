@@ -4,6 +4,7 @@
 use vlinder_base::sync::Arc;
 use vlinder_format::{Block, Key, Level, Place, RootId};
 
+use crate::readahead::{Step, blocks_behind};
 use crate::root::{Root, RootState, Unlocked};
 use crate::tree_blocks::{Pins, TreeBlocks};
 use crate::wanted::{child_block, root_block};
@@ -100,9 +101,6 @@ enum Attempt {
     Found(Option<Position>),
     Missing(Vec<WantedBlock>),
 }
-
-/// A node on the way down, and the slot that was taken.
-type Step = (Arc<Block>, usize);
 
 /// A search of one item.
 pub(crate) struct Search<'a> {
@@ -228,18 +226,12 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The missing block, and the ones behind it under the same parent as far as the policy looks ahead.
+    /// The missing block, and those behind it as far as the policy looks ahead.
     fn with_readahead(&self, wanted: WantedBlock, path: &[Step]) -> Vec<WantedBlock> {
         let mut all = vec![wanted];
-        let (Readahead::Forward(count), Some((parent, slot))) = (self.readahead, path.last()) else {
-            return all;
-        };
-        let first = slot.saturating_add(1);
-        for slot in first..first.saturating_add(count).min(parent.len()) {
-            let next = child_block(wanted.tree, parent, slot);
-            if self.blocks.cache.get(next.logical, next.generation).is_none() {
-                all.push(next);
-            }
+        if let Readahead::Forward(most) = self.readahead {
+            let resident = |block: &WantedBlock| self.blocks.cache.get(block.logical, block.generation);
+            all.extend(blocks_behind((wanted.tree, wanted.level), path, most, resident, |_| true).0);
         }
         all
     }

@@ -57,11 +57,24 @@ impl TreeBlocks {
     /// # Errors
     /// What reading it met.
     pub(crate) fn block(&self, wanted: &WantedBlock) -> Result<Arc<Block>, TreeError> {
+        self.block_with(wanted, &[])
+    }
+
+    /// One block; if it has to be read, others are read in the same batch.
+    ///
+    /// # Errors
+    /// What reading it met; nothing of the others.
+    pub(crate) fn block_with(
+        &self,
+        wanted: &WantedBlock,
+        others: &[WantedBlock],
+    ) -> Result<Arc<Block>, TreeError> {
         let mut pins = Pins::default();
         if let Some(block) = self.resident(wanted, &pins)? {
             return Ok(block);
         }
-        self.load(&[*wanted], &mut pins)?;
+        let batch: Vec<WantedBlock> = std::iter::once(wanted).chain(others).copied().collect();
+        self.load(&batch, &mut pins)?;
         match pins.get(wanted) {
             Some(block) => Ok(block),
             None => {
@@ -91,11 +104,15 @@ impl TreeBlocks {
         }
     }
 
-    /// Reads blocks into the cache and pins them.
+    /// Reads blocks into the cache and pins them. The first one is needed; the others are read ahead.
     pub(crate) fn load(&self, wanted: &[WantedBlock], pins: &mut Pins) -> Result<(), TreeError> {
         self.metrics.blocks_read.add(u64::try_from(wanted.len()).unwrap_or(u64::MAX));
+        // In the order of addresses: a disk sorts no more than its queue holds.
+        let mut batch = wanted.to_vec();
+        batch.sort_by_key(|block| block.logical);
+        let needed = wanted.first().map(|block| block.logical);
         let mut first_error = None;
-        for (position, result) in self.source.read(wanted).into_iter().enumerate() {
+        for (block, result) in batch.iter().zip(self.source.read(&batch)) {
             match result {
                 Ok(block) => {
                     self.cache.insert_clean(Arc::clone(&block));
@@ -103,7 +120,7 @@ impl TreeBlocks {
                 }
                 // Only the block that is needed may fail the search; what was read ahead is met later, or
                 // never.
-                Err(error) if position == 0 => first_error = Some(error),
+                Err(error) if Some(block.logical) == needed => first_error = Some(error),
                 Err(_) => {}
             }
         }

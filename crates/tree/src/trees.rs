@@ -7,11 +7,12 @@ use vlinder_base::sync::Arc;
 use vlinder_format::{Block, Generation, Key, Logical};
 
 use crate::measure::Measurement;
+use crate::readahead::blocks_behind;
 use crate::search::{Direction, Position, Search};
 use crate::tree_blocks::TreeBlocks;
 use crate::{
-    BlockSource, Cursor, LeftOut, Measured, Precision, Readahead, Root, Salvage, Shape, Touch, TreeError,
-    TreeMetrics, WantedBlock,
+    BlockSource, Cursor, LeftOut, LookAhead, Measured, Precision, Readahead, Root, Salvage, Shape, Touch,
+    TreeError, TreeMetrics, WantedBlock,
 };
 
 /// All trees of one file system.
@@ -82,6 +83,36 @@ impl Trees {
     /// What reading it met.
     pub fn block(&self, wanted: &WantedBlock) -> Result<Arc<Block>, TreeError> {
         self.blocks.block(wanted)
+    }
+
+    /// A block, if it is in memory.
+    pub fn resident(&self, wanted: &WantedBlock) -> Option<Arc<Block>> {
+        let block = self.blocks.cache.get(wanted.logical, wanted.generation)?;
+        (block.level() == wanted.level && !block.is_empty()).then_some(block)
+    }
+
+    /// One block, as [`block`](Self::block) gives it. If it has to be read, blocks that the walk will come to
+    /// are read in the same batch: those that `is_wanted` knows to be needed. `path` leads from the root to
+    /// the block, each node with the slot that was taken.
+    ///
+    /// # Errors
+    /// What reading the block met; nothing of the others.
+    pub fn block_ahead(
+        &self,
+        wanted: &WantedBlock,
+        path: &[(Arc<Block>, usize)],
+        ahead: &mut LookAhead,
+        is_wanted: impl FnMut(&WantedBlock) -> bool,
+    ) -> Result<Arc<Block>, TreeError> {
+        let Some(most) = ahead.reach(wanted) else { return self.block(wanted) };
+        let resident = |block: &WantedBlock| self.blocks.cache.get(block.logical, block.generation);
+        if resident(wanted).is_some() {
+            return self.block(wanted);
+        }
+        let place = (wanted.tree, wanted.level);
+        let (behind, seen_to) = blocks_behind(place, path, most, resident, is_wanted);
+        ahead.note(wanted.level, seen_to);
+        self.blocks.block_with(wanted, &behind)
     }
 
     /// A cursor at the first item at or after `key`.
