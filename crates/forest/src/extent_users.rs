@@ -80,7 +80,35 @@ pub struct ExtentUsers<'a> {
     forest: &'a Forest,
     extent_tree: Arc<OpenTree>,
     pending: Option<&'a dyn PendingReferences>,
-    roots_above: HashMap<Logical, BTreeSet<RootId>>,
+    /// The subvolumes that are looked at; all if it is none.
+    within: Option<Vec<Arc<OpenTree>>>,
+    roots_above: RememberedRoots,
+}
+
+/// Roots that are remembered, over all blocks. More are forgotten, all at once: a file system with ten
+/// thousand snapshots has as many above each of its blocks.
+const MAX_REMEMBERED_ROOTS: usize = 1 << 16;
+
+/// Which roots are above blocks.
+#[derive(Default)]
+struct RememberedRoots {
+    by_block: HashMap<Logical, BTreeSet<RootId>>,
+    count: usize,
+}
+
+impl RememberedRoots {
+    fn get(&self, block: Logical) -> Option<BTreeSet<RootId>> {
+        self.by_block.get(&block).cloned()
+    }
+
+    fn insert(&mut self, block: Logical, roots: BTreeSet<RootId>) {
+        let added = roots.len().saturating_add(1);
+        if self.count.saturating_add(added) > MAX_REMEMBERED_ROOTS {
+            *self = Self::default();
+        }
+        self.count = self.count.saturating_add(added);
+        self.by_block.insert(block, roots);
+    }
 }
 
 /// What the extent tree and the pending changes say of an extent.
@@ -97,7 +125,17 @@ impl<'a> ExtentUsers<'a> {
     /// What opening the extent tree met.
     pub fn new(forest: &'a Forest, pending: Option<&'a dyn PendingReferences>) -> Result<Self, ForestError> {
         let extent_tree = forest.tree(RootId::EXTENT_TREE)?;
-        Ok(Self { forest, extent_tree, pending, roots_above: HashMap::new() })
+        Ok(Self { forest, extent_tree, pending, within: None, roots_above: RememberedRoots::default() })
+    }
+
+    /// The users in some subvolumes of a state without pending references. What is walked grows with their
+    /// number, and not with that of all snapshots.
+    ///
+    /// # Errors
+    /// What opening the trees met; a subvolume that is not there.
+    pub fn within(forest: &'a Forest, subvolumes: &[RootId]) -> Result<Self, ForestError> {
+        let trees = subvolumes.iter().map(|id| forest.tree(*id)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { within: Some(trees), ..Self::new(forest, None)? })
     }
 
     /// The extent that holds an address; none if nothing does.
@@ -217,10 +255,19 @@ impl<'a> ExtentUsers<'a> {
 
     /// The subvolumes in whose trees a block is.
     fn roots_above(&mut self, block: &Arc<Block>) -> Result<BTreeSet<RootId>, ForestError> {
-        if let Some(known) = self.roots_above.get(&block.logical()) {
-            return Ok(known.clone());
+        if let Some(known) = self.roots_above.get(block.logical()) {
+            return Ok(known);
         }
         let mut roots = BTreeSet::new();
+        if let Some(trees) = &self.within {
+            for tree in trees {
+                if self.holds_leaf(tree, block)? {
+                    roots.insert(tree.id());
+                }
+            }
+            self.roots_above.insert(block.logical(), roots.clone());
+            return Ok(roots);
+        }
         let references = self.references(block.logical())?.map_or_else(Vec::new, |references| references.all);
         for reference in references {
             let parent = match reference {
@@ -242,6 +289,18 @@ impl<'a> ExtentUsers<'a> {
         }
         self.roots_above.insert(block.logical(), roots.clone());
         Ok(roots)
+    }
+
+    /// Whether a tree has a leaf: then its first item is found there.
+    fn holds_leaf(&self, tree: &OpenTree, leaf: &Block) -> Result<bool, ForestError> {
+        if leaf.is_empty() {
+            return Ok(false);
+        }
+        let found = self.forest.trees().get(tree.root(), &leaf.key(0))?;
+        Ok(found.is_some_and(|found| {
+            let (there, wanted) = (found.leaf(), leaf);
+            (there.logical(), there.generation()) == (wanted.logical(), wanted.generation())
+        }))
     }
 
     /// The node of a tree that points to a block.
