@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::{Block, Generation, Key, Level, Logical, RootId};
-use vlinder_tree::{Root, Trees, WantedBlock};
+use vlinder_tree::{LookAhead, Readahead, Root, Trees, WantedBlock};
 
 use crate::ForestError;
 
@@ -31,22 +31,36 @@ pub enum Difference<'a> {
 /// Shows the items that differ between two trees, in the order of their keys. Both trees must stand still:
 /// trees of a committed or leased state, or read-only snapshots.
 ///
+/// Readahead asks for blocks that are certain to be read: of the new tree those that are newer than the old
+/// one, of the old tree those that the new one does not share.
+///
 /// # Errors
 /// What reading met, or the error of `each`, which ends the comparison.
 pub fn compare<E: From<ForestError>>(
     (old_trees, old): (&Trees, &Root),
     (new_trees, new): (&Trees, &Root),
+    readahead: Readahead,
     mut each: impl FnMut(Key, Difference<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let (mut old, mut new) = (Side::new(old_trees, old), Side::new(new_trees, new));
+    let newest_of_old = WantedBlock::root(old).generation;
+    let is_newer = |block: &WantedBlock| block.generation > newest_of_old;
+    let (mut old, mut new) = (Side::new(old_trees, old, readahead), Side::new(new_trees, new, readahead));
     loop {
         match (old.current(), new.current()) {
             (None, None) => return Ok(()),
-            (Some(_), None) => old.advance(|key, data| each(key, Difference::Removed(data)))?,
-            (None, Some(_)) => new.advance(|key, data| each(key, Difference::Added(data)))?,
+            (Some(_), None) => {
+                let mut unshared = new.unshared();
+                old.advance(|block| unshared(block), |key, data| each(key, Difference::Removed(data)))?;
+            }
+            (None, Some(_)) => new.advance(is_newer, |key, data| each(key, Difference::Added(data)))?,
             (Some(left), Some(right)) => match order(&left, &right) {
-                Ordering::Less => old.advance(|key, data| each(key, Difference::Removed(data)))?,
-                Ordering::Greater => new.advance(|key, data| each(key, Difference::Added(data)))?,
+                Ordering::Less => {
+                    let mut unshared = new.unshared();
+                    old.advance(|block| unshared(block), |key, data| each(key, Difference::Removed(data)))?;
+                }
+                Ordering::Greater => {
+                    new.advance(is_newer, |key, data| each(key, Difference::Added(data)))?;
+                }
                 Ordering::Equal if left.is_same_block(&right) => {
                     old.step_over();
                     new.step_over();
@@ -58,9 +72,10 @@ pub fn compare<E: From<ForestError>>(
                     old.step_over();
                     new.step_over();
                 }
+                // The new side first: then it is known what the blocks behind the old one share with it.
                 Ordering::Equal => {
-                    old.descend()?;
-                    new.descend()?;
+                    new.descend(is_newer)?;
+                    old.descend(new.unshared())?;
                 }
             },
         }
@@ -100,6 +115,24 @@ impl Current {
     }
 }
 
+/// The node of a tree that points to the blocks of a level around a key, and the key that its last one ends
+/// before; none if a node on the way is not in memory.
+fn node_above(
+    trees: &Trees,
+    tree: RootId,
+    top: &Arc<Block>,
+    level: Level,
+    key: &Key,
+) -> Option<(Arc<Block>, Option<Key>)> {
+    let (mut node, mut before) = (Arc::clone(top), None);
+    while node.level() > level.above() {
+        let child = WantedBlock::child(tree, &node, node.child_slot(key));
+        before = child.before.or(before);
+        node = trees.resident(&child)?;
+    }
+    (node.level() == level.above()).then_some((node, before))
+}
+
 /// One of the trees, with the path to where it stands.
 struct Side<'a> {
     trees: &'a Trees,
@@ -108,11 +141,13 @@ struct Side<'a> {
     root: Option<WantedBlock>,
     /// The blocks on the way down, each with the slot that is next.
     path: Vec<(Arc<Block>, usize)>,
+    ahead: LookAhead,
 }
 
 impl<'a> Side<'a> {
-    fn new(trees: &'a Trees, root: &Root) -> Self {
-        Self { trees, id: root.id(), root: Some(WantedBlock::root(root)), path: Vec::new() }
+    fn new(trees: &'a Trees, root: &Root, readahead: Readahead) -> Self {
+        let (id, ahead) = (root.id(), LookAhead::new(readahead));
+        Self { trees, id, root: Some(WantedBlock::root(root)), path: Vec::new(), ahead }
     }
 
     fn current(&self) -> Option<Current> {
@@ -138,6 +173,7 @@ impl<'a> Side<'a> {
     /// Shows the item that the side stands at and steps over it, or enters the block of a pointer.
     fn advance<E: From<ForestError>>(
         &mut self,
+        is_needed: impl FnMut(&WantedBlock) -> bool,
         each: impl FnOnce(Key, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         match self.item() {
@@ -146,21 +182,44 @@ impl<'a> Side<'a> {
                 self.step_over();
                 Ok(())
             }
-            None => Ok(self.descend()?),
+            None => Ok(self.descend(is_needed)?),
         }
     }
 
     /// Enters the block that the side's pointer leads to.
-    fn descend(&mut self) -> Result<(), ForestError> {
+    fn descend(&mut self, is_needed: impl FnMut(&WantedBlock) -> bool) -> Result<(), ForestError> {
         let wanted = match (self.root.take(), self.path.last()) {
             (Some(root), _) => root,
             (None, Some((node, slot))) => WantedBlock::child(self.id, node, *slot),
             (None, None) => return Ok(()),
         };
-        let block = self.trees.block(&wanted)?;
+        let block = self.trees.block_ahead(&wanted, &self.path, &mut self.ahead, is_needed)?;
         self.path.push((block, 0));
         self.leave_what_has_ended();
         Ok(())
+    }
+
+    /// Tells of blocks of the other side, which are asked for in the order of their keys, whether this side
+    /// is certain not to share them: as far as the nodes of this side are in memory.
+    fn unshared(&self) -> impl FnMut(&WantedBlock) -> bool {
+        let (trees, id) = (self.trees, self.id);
+        let top = self.path.first().map(|(block, _)| Arc::clone(block));
+        let mut last: Option<(Arc<Block>, Option<Key>)> = None;
+        move |block| {
+            let (Some(top), Some(key)) = (&top, block.first_key) else { return false };
+            let is_there = |node: &Block, before: &Option<Key>| {
+                node.level() == block.level.above()
+                    && node.first_key().is_some_and(|first| first <= key)
+                    && before.is_none_or(|before| key < before)
+            };
+            if last.as_ref().is_none_or(|(node, before)| !is_there(node, before)) {
+                last = node_above(trees, id, top, block.level, &key);
+            }
+            last.as_ref().is_some_and(|(node, _)| {
+                let child = node.child(node.child_slot(&key));
+                (child.logical, child.generation) != (block.logical, block.generation)
+            })
+        }
     }
 
     /// Leaves an item or a pointer, with all below it, for the one behind it.

@@ -23,6 +23,6 @@ switches! {
     seek_cache: "the cached position of SEEK_DATA and SEEK_HOLE",
     delayed_batch: "batches of pending items across gaps of keys",
     block_group_skip: "not writing the items of block groups whose `used` ends a transaction where it began",
-    send_readahead: "readahead for send (no send yet)",
+    send_readahead: "reading tree blocks ahead of a send",
     state_trim: "trimming state records in place",
 }

@@ -45,6 +45,9 @@ pub enum SendError {
         /// Bytes on disk.
         bytes: u64,
     },
+    /// A thread that read data ended before it had read them all.
+    #[error("a thread that read data ended early; this is a mistake of this program, please report it")]
+    WorkerEnded,
     /// A symbolic link without its target.
     #[error("the target of the symbolic link with inode {inode} is missing; check the file system")]
     MissingContent {

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use vlinder_base::sync::Arc;
 use vlinder_forest::Difference;
 use vlinder_format::directory::DirectoryEntries;
 use vlinder_format::inode::{FileType, InodeItem};
@@ -9,8 +10,9 @@ use vlinder_format::{Key, ObjectId};
 
 use super::SendError;
 use super::content::ContentTurn;
+use super::pipeline::Output;
 use super::tree_names::item_fault;
-use crate::wire::{Command, StreamWriter, Times};
+use crate::wire::{Command, Protocol, Times};
 
 /// Set by root alone, and dropped by whatever changes owner or content: it comes after both.
 const CAPABILITIES: &[u8] = b"security.capability";
@@ -19,7 +21,7 @@ const CAPABILITIES: &[u8] = b"security.capability";
 pub(super) struct InodeTurn {
     pub number: ObjectId,
     /// Where the receiver has it.
-    pub path: Vec<u8>,
+    pub path: Arc<[u8]>,
     /// Another inode had its number, and none of what that had is left.
     pub is_replaced: bool,
     /// The same inode in the old state.
@@ -35,7 +37,7 @@ impl InodeTurn {
         number: ObjectId,
         old: Option<InodeItem>,
         new: InodeItem,
-        path: Vec<u8>,
+        path: Arc<[u8]>,
         is_replaced: bool,
     ) -> Self {
         let is_file = new.mode.file_type() == Some(FileType::Regular);
@@ -49,7 +51,7 @@ impl InodeTurn {
         &mut self,
         key: Key,
         difference: Difference<'_>,
-        output: &mut StreamWriter<W>,
+        output: &mut Output<'_, W>,
     ) -> Result<(), SendError> {
         let (before, after) = match difference {
             Difference::Removed(old) => (entries(key, old)?, Vec::new()),
@@ -71,7 +73,7 @@ impl InodeTurn {
     }
 
     /// Sends what has to come last.
-    pub fn finish<W: Write>(self, output: &mut StreamWriter<W>) -> Result<(), SendError> {
+    pub fn finish<W: Write>(self, output: &mut Output<'_, W>) -> Result<(), SendError> {
         let (path, old, new) = (&self.path[..], self.old.as_ref(), &self.new);
         let file_type = new.mode.file_type();
         let (uid, gid) = (u64::from(new.user.0), u64::from(new.group.0));
@@ -84,6 +86,11 @@ impl InodeTurn {
         if !has_mode && file_type != Some(FileType::SymbolicLink) {
             let mode = u64::from(new.mode.permissions());
             output.put(&Command::SetMode { path, mode })?;
+        }
+        // What Linux's receiver passes by: Linux tells it of a change alone.
+        let has_other_flags = old.is_some_and(|old| old.flags != new.flags);
+        if has_other_flags && file_type != Some(FileType::SymbolicLink) && output.protocol() >= Protocol::V2 {
+            output.put(&Command::SetFileAttributes { path, flags: new.flags.0 })?;
         }
         if let Some(value) = &self.capabilities {
             output.put(&Command::SetXattr { path, name: CAPABILITIES, value })?;

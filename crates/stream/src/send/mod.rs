@@ -1,14 +1,19 @@
 //! Sending: a snapshot, or what differs between two, as a stream.
 //!
+//! Why so: `docs/design/send.md`.
+//!
 //! Reading path: [`Names`] (what is asked of a state), [`Namespace`] (the names that the receiver has, and
-//! the changes that turn the old ones into the new ones).
+//! the changes that turn the old ones into the new ones), `content` (what is sent of a file), `pipeline`
+//! (bytes read and encoded on all processors, in order), [`send`].
 
 mod content;
 mod error;
 mod inode_turn;
 mod name_change;
 mod namespace;
+mod options;
 mod paths;
+mod pipeline;
 mod receiver_names;
 mod removals;
 mod sender;
@@ -22,7 +27,8 @@ pub use content::ContentSource;
 pub use error::SendError;
 pub use name_change::NameChange;
 pub use namespace::Namespace;
-pub use sender::{Sending, send};
+pub use options::{Progress, SendOptions};
+pub use sender::{Sending, count_data_bytes, send};
 pub use state::{Identity, InodeFacts, Link, Names};
 pub(crate) use subvolume::CloneRoot;
 pub use subvolume::SentSubvolume;

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use vlinder_base::sync::Arc;
+use vlinder_base::thread;
 use vlinder_data::Extent;
 use vlinder_forest::{Difference, ForestError, compare};
 use vlinder_format::inode::{DeviceNumber, FileType};
@@ -10,12 +12,15 @@ use vlinder_tree::Readahead;
 
 use super::content::{CloneSearch, ContentTurn, Outlet};
 use super::inode_turn::{InodeTurn, times_of};
+use super::pipeline::{Crew, Output};
 use super::tree_names::{TreeNames, facts, item_fault};
-use super::{CloneRoot, ContentSource, Identity, NameChange, Namespace, SendError, SentSubvolume};
-use crate::wire::{Command, Node, Snapshot, StreamWriter};
+use super::{
+    CloneRoot, ContentSource, Identity, NameChange, Namespace, SendError, SendOptions, SentSubvolume,
+};
+use crate::wire::{Command, Node, Protocol, Snapshot, StreamWriter};
 
-/// Leaves that a walk over a whole tree reads ahead.
-const LEAVES_AHEAD: usize = 64;
+/// Tree blocks that are read in one batch, ahead of where they are needed.
+const BLOCKS_AHEAD: usize = 256;
 
 /// What is sent, and what the receiver has.
 pub struct Sending<'a> {
@@ -29,13 +34,33 @@ pub struct Sending<'a> {
     pub clone_sources: Vec<SentSubvolume<'a>>,
     /// Where the bytes of files are read.
     pub source: ContentSource<'a>,
+    /// How.
+    pub options: SendOptions<'a>,
 }
 
-/// Sends one subvolume: all commands but the one that ends a stream.
+/// Sends one subvolume: all commands but the one that ends a stream. Gives the bytes of files in them.
 ///
 /// # Errors
-/// What reading or writing met.
-pub fn send<W: Write>(sending: &Sending<'_>, output: &mut StreamWriter<W>) -> Result<(), SendError> {
+/// What reading or writing met. What was written before it stays written.
+pub fn send<W: Write>(sending: &Sending<'_>, output: &mut StreamWriter<W>) -> Result<u64, SendError> {
+    let (source, options) = (&sending.source, &sending.options);
+    thread::scope(|scope| {
+        let crew = Crew::start(scope, options.threads, source, output.protocol());
+        send_to(sending, Output::new(output, source, crew, options.progress))
+    })
+}
+
+/// The bytes of files that [`send`] would put into a stream of a version: of this, [`SendOptions::progress`]
+/// tells how much is done. Reads the trees, and no data.
+///
+/// # Errors
+/// What reading met.
+pub fn count_data_bytes(sending: &Sending<'_>, protocol: Protocol) -> Result<u64, SendError> {
+    let mut nowhere = StreamWriter::new(std::io::sink(), protocol);
+    send_to(sending, Output::counting(&mut nowhere, &sending.source))
+}
+
+fn send_to<W: Write>(sending: &Sending<'_>, mut output: Output<'_, W>) -> Result<u64, SendError> {
     let Sending { name: path, subvolume, parent, .. } = sending;
     let (uuid, transid) = (subvolume.uuid, subvolume.transid);
     output.put(&match parent {
@@ -50,6 +75,8 @@ pub fn send<W: Write>(sending: &Sending<'_>, output: &mut StreamWriter<W>) -> Re
     let clone_roots: Vec<CloneRoot<'_>> =
         parent.iter().chain(&sending.clone_sources).map(SentSubvolume::clone_root).collect();
     let own = subvolume.root.id();
+    let is_ahead = !sending.options.no_readahead;
+    let readahead = if is_ahead { Readahead::Forward(BLOCKS_AHEAD) } else { Readahead::None };
     let mut sender = Sender {
         sending,
         namespace: Namespace::new(old.as_ref(), &new),
@@ -61,10 +88,11 @@ pub fn send<W: Write>(sending: &Sending<'_>, output: &mut StreamWriter<W>) -> Re
         turn: None,
     };
     match parent {
-        None => sender.walk(subvolume)?,
+        None => sender.walk(subvolume, readahead)?,
         Some(parent) => compare(
             (parent.forest.trees(), &parent.root),
             (subvolume.forest.trees(), &subvolume.root),
+            readahead,
             |key, difference| sender.note(key, difference),
         )?,
     }
@@ -78,7 +106,7 @@ struct Sender<'a, W> {
     new: &'a TreeNames<'a>,
     namespace: Namespace<'a, TreeNames<'a>>,
     clones: CloneSearch<'a>,
-    output: &'a mut StreamWriter<W>,
+    output: Output<'a, W>,
     /// The number whose items come.
     number: ObjectId,
     /// The inode of the new state that has it.
@@ -87,9 +115,8 @@ struct Sender<'a, W> {
 
 impl<'a, W: Write> Sender<'a, W> {
     /// Sends all that a tree has.
-    fn walk(&mut self, subvolume: &SentSubvolume<'_>) -> Result<(), SendError> {
+    fn walk(&mut self, subvolume: &SentSubvolume<'_>, readahead: Readahead) -> Result<(), SendError> {
         let first = Key::new(ObjectId::FIRST_FREE, ItemType::INODE_ITEM, 0);
-        let readahead = Readahead::Forward(LEAVES_AHEAD);
         let mut cursor =
             subvolume.forest.trees().cursor(&subvolume.root, &first, readahead).map_err(ForestError::from)?;
         while let Some((key, data)) = cursor.item() {
@@ -112,7 +139,7 @@ impl<'a, W: Write> Sender<'a, W> {
         match (&mut turn.content, key.item_type) {
             // What has the number now has nothing of what had it: its items were all sent when it began.
             _ if turn.is_replaced => {}
-            (_, ItemType::XATTR_ITEM) => turn.note_attributes(key, difference, self.output)?,
+            (_, ItemType::XATTR_ITEM) => turn.note_attributes(key, difference, &mut self.output)?,
             (Some(content), ItemType::EXTENT_DATA) => {
                 self.note_extent(content, &turn.path, key, difference)?;
             }
@@ -139,7 +166,7 @@ impl<'a, W: Write> Sender<'a, W> {
             self.namespace.path_of_file(facts.identity)?
         };
         let before = old.filter(|_| !is_replaced);
-        let mut turn = InodeTurn::new(number, before, item, path, is_replaced);
+        let mut turn = InodeTurn::new(number, before, item, path.into(), is_replaced);
         if is_replaced {
             self.send_all_attributes(&mut turn)?;
             if let Some(content) = &mut turn.content {
@@ -153,7 +180,7 @@ impl<'a, W: Write> Sender<'a, W> {
     fn note_extent(
         &mut self,
         content: &mut ContentTurn,
-        path: &[u8],
+        path: &Arc<[u8]>,
         key: Key,
         difference: Difference<'_>,
     ) -> Result<(), SendError> {
@@ -184,14 +211,15 @@ impl<'a, W: Write> Sender<'a, W> {
             own: subvolume.root.id(),
             own_uuid: (subvolume.uuid, subvolume.transid),
             new: self.new,
-            output: self.output,
+            options: self.sending.options,
+            output: &mut self.output,
         }
     }
 
     /// The extended attributes of an inode whose number another one had: some may be equal in both.
     fn send_all_attributes(&mut self, turn: &mut InodeTurn) -> Result<(), SendError> {
         for (key, data) in self.new.attributes(turn.number)? {
-            turn.note_attributes(key, Difference::Added(&data), self.output)?;
+            turn.note_attributes(key, Difference::Added(&data), &mut self.output)?;
         }
         Ok(())
     }
@@ -203,13 +231,13 @@ impl<'a, W: Write> Sender<'a, W> {
                 if let Some(content) = &mut turn.content {
                     content.finish(&turn.path, trees, &mut self.outlet())?;
                 }
-                turn.finish(self.output)
+                turn.finish(&mut self.output)
             }
             None => Ok(()),
         }
     }
 
-    fn finish(mut self) -> Result<(), SendError> {
+    fn finish(mut self) -> Result<u64, SendError> {
         self.end_turn()?;
         self.namespace.finish()?;
         self.put_name_changes()?;
@@ -221,7 +249,7 @@ impl<'a, W: Write> Sender<'a, W> {
             let item = self.new.item(number)?.ok_or(SendError::MissingInode { inode: number })?;
             self.output.put(&Command::SetTimes { path: &path, times: times_of(&item) })?;
         }
-        Ok(())
+        self.output.finish()
     }
 
     fn put_name_changes(&mut self) -> Result<(), SendError> {
@@ -257,7 +285,7 @@ impl<'a, W: Write> Sender<'a, W> {
                 Command::Symlink { path, inode, target: &target }
             }
         };
-        Ok(self.output.put(&command)?)
+        self.output.put(&command)
     }
 }
 

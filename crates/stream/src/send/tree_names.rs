@@ -151,9 +151,6 @@ impl Names for TreeNames<'_> {
 
     fn links(&self, inode: Identity) -> Result<Vec<Link>, SendError> {
         let mut links = Vec::new();
-        let mut add = |parent: ObjectId, name: &[u8]| {
-            links.push((parent, name.to_vec()));
-        };
         let first = Key::new(inode.number, ItemType::INODE_REF, 0);
         let mut cursor = self.trees.cursor(&self.root, &first, Readahead::None).map_err(ForestError::from)?;
         while let Some((key, data)) = cursor.item() {
@@ -164,15 +161,22 @@ impl Names for TreeNames<'_> {
             if key.item_type == ItemType::INODE_REF {
                 for reference in InodeReferences::new(data) {
                     let reference = reference.map_err(|fault| damage(fault, place))?;
-                    add(ObjectId(key.offset), reference.name);
+                    links.push((ObjectId(key.offset), reference.name.to_vec()));
                 }
             } else {
                 for reference in ExtendedReferences::new(data) {
                     let reference = reference.map_err(|fault| damage(fault, place))?;
-                    add(reference.parent, reference.name);
+                    links.push((reference.parent, reference.name.to_vec()));
                 }
             }
-            cursor.advance().map_err(ForestError::from)?;
+            // The next leaf is read for nothing if the inode has all its names here.
+            if !cursor.advance_in_leaf() {
+                let item = self.item(inode.number)?;
+                if item.is_some_and(|item| item.link_count as usize <= links.len()) {
+                    break;
+                }
+                cursor.advance().map_err(ForestError::from)?;
+            }
         }
         let with_parent = |(parent, name)| Ok(Link { parent: self.identity(parent)?, name });
         links.into_iter().map(with_parent).collect()

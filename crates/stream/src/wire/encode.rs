@@ -11,7 +11,7 @@ use super::{AttributeType, Command, CommandKind, EncodedWrite, Node, Protocol, S
 ///
 /// # Errors
 /// The stream's version does not have the command; a value is longer than its attribute can be.
-pub(super) fn encode(
+pub(crate) fn encode(
     command: &Command<'_>,
     protocol: Protocol,
     output: &mut Vec<u8>,

@@ -23,6 +23,8 @@ mod writer;
 
 pub use attribute::AttributeType;
 pub use command::{Command, EncodedWrite, Node, Snapshot, Times};
+#[cfg(feature = "filesystem")]
+pub(crate) use encode::encode;
 pub use error::WireError;
 pub use kind::CommandKind;
 pub use limits::MAX_COMMAND_BYTES;

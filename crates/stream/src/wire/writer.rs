@@ -55,6 +55,22 @@ impl<W: Write> StreamWriter<W> {
         self.write_if_full()
     }
 
+    /// Writes commands that `encode` made for this version.
+    ///
+    /// # Errors
+    /// The output failed.
+    #[cfg(feature = "filesystem")]
+    pub(crate) fn put_encoded(&mut self, commands: &[u8]) -> Result<(), WireError> {
+        self.position += commands.len() as u64;
+        if commands.len() < BUFFER_BYTES {
+            self.buffer.extend_from_slice(commands);
+            return self.write_if_full();
+        }
+        self.output.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(self.output.write_all(commands)?)
+    }
+
     /// Gives the output all that was written so far.
     ///
     /// # Errors

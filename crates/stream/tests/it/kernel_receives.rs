@@ -7,13 +7,15 @@ use std::process::Command;
 use vlinder_base::sync::Arc;
 use vlinder_fs::{Filesystem, OpenOptions, RootId};
 use vlinder_stream::receive::Receiver;
-use vlinder_stream::send::{ContentSource, Sending, SentSubvolume, send};
+use vlinder_stream::send::{ContentSource, SendOptions, Sending, SentSubvolume, count_data_bytes, send};
 use vlinder_stream::wire::{Protocol, StreamReader, StreamWriter};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::{Scratch, require};
 
+use crate::scenarios::{CONTENTS, NAMES, Scenario, TERABYTES};
+
 /// Names, what is done first, what is done then. They run in a subvolume, in bash.
-const SCENARIOS: &[(&str, &str, &str)] = &[
+pub const SCENARIOS: &[Scenario] = &[
     ("moved into a younger one", "mkdir -p p/q r p/q/s; mv r p/q/s", "mv p/q/s p/q/t; mv p/q/t/r p/q/t/u"),
     (
         "a directory that goes waits for what is in it",
@@ -96,25 +98,96 @@ const SCENARIOS: &[(&str, &str, &str)] = &[
 ];
 
 /// What the kernel says when a file is compressed for the first time.
-const ALLOWED: &[&str] = &["BTRFS info (device DEVICE): setting incompat feature flag for COMPRESS_ZSTD*"];
+pub const ALLOWED: &[&str] = &["BTRFS info (device DEVICE): setting incompat feature flag for COMPRESS_*"];
+
+/// A hash of what is not zero in each file, wherever it is: holes of terabytes cost nothing.
+const HASHES: &str = r#"
+import hashlib, os
+zeros = bytes(4096)
+for directory, directories, files in os.walk(b"."):
+    directories.sort()
+    for path in sorted(os.path.join(directory, name) for name in files):
+        if os.path.islink(path) or not os.path.isfile(path):
+            continue
+        file, sum, at = os.open(path, os.O_RDONLY), hashlib.md5(), 0
+        while True:
+            try:
+                at = os.lseek(file, at, os.SEEK_DATA)
+            except OSError:
+                break
+            end = os.lseek(file, at, os.SEEK_HOLE)
+            while at < end:
+                block = os.pread(file, 4096 - at % 4096, at)
+                if not block:
+                    break
+                if block != zeros[:len(block)]:
+                    sum.update(b"%d:" % at + block)
+                at += len(block)
+        os.close(file)
+        print(path, sum.hexdigest())
+"#;
 
 /// Sizes of directories and what nested subvolumes leave do not travel.
 const WALK: &str = "find . -inum 2 -prune -o -type d -printf '%P|%y|%#m|%U|%G|%T@\\n' \
     -o -printf '%P|%y|%#m|%n|%U|%G|%s|%l|%T@\\n' | LC_ALL=C sort; \
-    find . -type f -print0 | LC_ALL=C sort -z | xargs -0r md5sum; getfattr -hRd -m - . 2>/dev/null | LC_ALL=C sort; \
+    getfattr -hRd -m - . 2>/dev/null | LC_ALL=C sort; \
     find . \\( -type c -o -type b \\) -exec stat -c '%n %t %T' {} \\; | LC_ALL=C sort";
 
-fn bash(directory: &Path, script: &str) -> String {
+/// For scripts: writes bytes of one value, and clones.
+const FUNCTIONS: &str = "w() { xfs_io -f -c \"pwrite -q -S $2 $3 $4\" \"$1\"; }; \
+    c() { xfs_io -f -c \"reflink -q ${5:-$1} $2 $3 $4\" \"$1\"; };";
+
+/// All that Linux shows of a subvolume and that travels.
+pub fn walk(directory: &Path) -> String {
+    let hashes = Command::new("python3").args(["-c", HASHES]).current_dir(directory).output().unwrap();
+    assert!(hashes.status.success(), "{}", String::from_utf8_lossy(&hashes.stderr));
+    bash(directory, WALK) + std::str::from_utf8(&hashes.stdout).unwrap()
+}
+
+pub fn bash(directory: &Path, script: &str) -> String {
+    let script = &format!("{FUNCTIONS} {script}");
     let output = Command::new("bash").args(["-euc", script]).current_dir(directory).output().unwrap();
     assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Sends a subvolume of an image to a file.
-fn send_to(image: &Path, parent: Option<&[u8]>, name: &[u8], file: &Path) {
-    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let filesystem = Filesystem::open(&[image], options).unwrap();
-    let forest = filesystem.engine().forest();
+/// Sends a subvolume of an image to a file, in version 1.
+pub fn send_to(image: &Path, parent: Option<&[u8]>, name: &[u8], file: &Path) {
+    send_as(image, parent, name, file, (Protocol::V1, SendOptions::default()));
+}
+
+/// Sends a subvolume of an image to a file; gives the bytes of files in the stream.
+pub fn send_as(
+    image: &Path,
+    parent: Option<&[u8]>,
+    name: &[u8],
+    file: &Path,
+    (protocol, options): (Protocol, SendOptions<'_>),
+) -> u64 {
+    let reading = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let filesystem = Filesystem::open(&[image], reading).unwrap();
+    let mut output = StreamWriter::new(std::fs::File::create(file).unwrap(), protocol);
+    output.begin().unwrap();
+    let bytes = with_sending(&filesystem, (parent, &[]), name, options, |sending| {
+        let bytes = send(sending, &mut output).unwrap();
+        assert_eq!(count_data_bytes(sending, protocol).unwrap(), bytes);
+        bytes
+    });
+    output.put(&vlinder_stream::wire::Command::End).unwrap();
+    output.flush().unwrap();
+    bytes
+}
+
+/// Makes ready to send a subvolume, with a parent and further clone sources.
+pub fn with_sending<R>(
+    filesystem: &Filesystem,
+    (parent, clone_sources): (Option<&[u8]>, &[&[u8]]),
+    name: &[u8],
+    options: SendOptions<'_>,
+    work: impl FnOnce(&Sending<'_>) -> R,
+) -> R {
+    let engine = filesystem.engine();
+    let forest = engine.forest();
     let sent = |name: &[u8]| {
         let id: RootId = filesystem.subvolumes().at(name).unwrap();
         let tree = forest.tree(id).unwrap();
@@ -122,24 +195,18 @@ fn send_to(image: &Path, parent: Option<&[u8]>, name: &[u8], file: &Path) {
         let root = Arc::clone(tree.root());
         SentSubvolume { forest, root, uuid: item.uuid(), transid: item.change_transaction() }
     };
-    let parent = parent.map(sent);
-    let mut output = StreamWriter::new(std::fs::File::create(file).unwrap(), Protocol::V1);
-    output.begin().unwrap();
-    let engine = filesystem.engine();
     let source = ContentSource {
         volume: engine.volume(),
         checksums: engine.reader().checksum_lookup().unwrap(),
         sector_bytes: engine.sector_size(),
     };
-    let (subvolume, clone_sources) = (sent(name), Vec::new());
-    let sending = Sending { name, subvolume, parent, clone_sources, source };
-    send(&sending, &mut output).unwrap();
-    output.put(&vlinder_stream::wire::Command::End).unwrap();
-    output.flush().unwrap();
+    let (subvolume, parent) = (sent(name), parent.map(sent));
+    let clone_sources = clone_sources.iter().map(|name| sent(name)).collect();
+    work(&Sending { name, subvolume, parent, clone_sources, source, options })
 }
 
 /// Receives a stream into an image that nobody mounted.
-fn receive_here(image: &Path, stream: &Path) {
+pub fn receive_here(image: &Path, stream: &Path) {
     let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
     let directory = filesystem.root().unwrap();
     let mut streams = StreamReader::new(BufReader::new(std::fs::File::open(stream).unwrap()));
@@ -148,36 +215,50 @@ fn receive_here(image: &Path, stream: &Path) {
 }
 
 /// What the snapshots of an image look like to Linux.
-fn look_of_linux(image: &Path) -> [String; 2] {
+pub fn look_of_linux(image: &Path) -> [String; 2] {
     btrfs_check_data(image).unwrap();
     let mount = KernelMount::of(&[image], "", ALLOWED).unwrap();
-    let walks = ["s1", "s2"].map(|snapshot| bash(&mount.path().join(snapshot), WALK));
+    let walks = ["s1", "s2"].map(|snapshot| walk(&mount.path().join(snapshot)));
     mount.unmount().unwrap();
     walks
 }
 
 /// Receives streams into a new file system; gives what its snapshots look like, and the bytes of data.
-fn receive(image: &Path, streams: [&Path; 2]) -> ([String; 2], u64) {
+pub fn receive(image: &Path, streams: [&Path; 2]) -> ([String; 2], u64) {
     make(image);
     let mount = KernelMount::of(&[image], "", ALLOWED).unwrap();
     for stream in streams {
         bash(mount.path(), &format!("btrfs receive -q -f {} .; sync", stream.display()));
     }
-    let walks = ["s1", "s2"].map(|snapshot| bash(&mount.path().join(snapshot), WALK));
+    let walks = ["s1", "s2"].map(|snapshot| walk(&mount.path().join(snapshot)));
     let used = bash(mount.path(), "btrfs filesystem df --raw . | sed -n 's/^Data.*used=//p'");
     mount.unmount().unwrap();
     (walks, used.trim().parse().unwrap())
 }
 
-fn make(image: &Path) {
-    let _ = std::fs::remove_file(image);
-    std::fs::File::create(image).unwrap().set_len(256 << 20).unwrap();
-    bash(Path::new("/"), &format!("mkfs.btrfs -q {}", image.display()));
+pub fn make(image: &Path) {
+    make_with(image, "");
 }
 
-/// Has Linux make and send both snapshots; gives what they look like.
-fn have_linux_send(image: &Path, (first, then): (&str, &str), streams: [&Path; 2]) -> [String; 2] {
-    make(image);
+/// Makes a file system, with options of mkfs.
+pub fn make_with(image: &Path, options: &str) {
+    let _ = std::fs::remove_file(image);
+    std::fs::File::create(image).unwrap().set_len(256 << 20).unwrap();
+    bash(Path::new("/"), &format!("mkfs.btrfs -q {options} {}", image.display()));
+}
+
+/// Has Linux send both snapshots, with options of `btrfs send`.
+pub fn have_linux_send_as(image: &Path, options: &str, streams: [&Path; 2]) {
+    let mount = KernelMount::of(&[image], "", ALLOWED).unwrap();
+    // Streams go to memory: one without end must not take all of it.
+    let send = format!("ulimit -f 500000; btrfs send -q {options}");
+    bash(mount.path(), &format!("{send} -f {} s1", streams[0].display()));
+    bash(mount.path(), &format!("{send} -f {} -p s1 s2", streams[1].display()));
+    mount.unmount().unwrap();
+}
+
+/// Has Linux make both snapshots in an image; gives what they look like.
+pub fn have_linux_change(image: &Path, (first, then): (&str, &str)) -> [String; 2] {
     let mut mount = KernelMount::of(&[image], "", ALLOWED).unwrap();
     bash(mount.path(), "btrfs subvolume create v >/dev/null");
     bash(&mount.path().join("v"), first);
@@ -190,9 +271,7 @@ fn have_linux_send(image: &Path, (first, then): (&str, &str), streams: [&Path; 2
         bash(&mount.path().join("v"), part);
     }
     bash(mount.path(), "btrfs subvolume snapshot -r v s2 >/dev/null");
-    let walks = ["s1", "s2"].map(|snapshot| bash(&mount.path().join(snapshot), WALK));
-    bash(mount.path(), &format!("btrfs send -q -f {} s1", streams[0].display()));
-    bash(mount.path(), &format!("btrfs send -q -f {} -p s1 s2", streams[1].display()));
+    let walks = ["s1", "s2"].map(|snapshot| walk(&mount.path().join(snapshot)));
     mount.unmount().unwrap();
     walks
 }
@@ -208,13 +287,18 @@ fn snapshots_travel_full_and_incremental() {
         Tool("setfacl"),
         Tool("setcap")
     );
-    require!(Tool("xfs_io"));
+    require!(Tool("xfs_io"), Tool("python3"));
     let scratch = Scratch::in_memory("stream-kernel-receives");
     let (source, target) = (scratch.join("source"), scratch.join("target"));
     let names = ["full", "changes", "full-of-linux", "changes-of-linux"];
     let [full, changes, full_of_linux, changes_of_linux] = names.map(|name| scratch.join(name));
-    for (name, first, then) in SCENARIOS {
-        let expected = have_linux_send(&source, (first, then), [&full_of_linux, &changes_of_linux]);
+    let all = SCENARIOS.iter().chain(NAMES).chain(CONTENTS).map(|scenario| ("", scenario));
+    let with_holes = CONTENTS.iter().map(|scenario| ("-O ^no-holes", scenario));
+    for (mkfs, (name, first, then)) in all.chain(with_holes) {
+        let name = format!("{name} {mkfs}");
+        make_with(&source, mkfs);
+        let expected = have_linux_change(&source, (first, then));
+        have_linux_send_as(&source, "", [&full_of_linux, &changes_of_linux]);
         send_to(&source, None, b"s1", &full);
         send_to(&source, Some(b"s1"), b"s2", &changes);
         let (walks, used) = receive(&target, [&full, &changes]);
@@ -241,6 +325,31 @@ fn snapshots_travel_full_and_incremental() {
         bash(mount.path(), &format!("btrfs receive -q -f {} .", changes.display()));
         mount.unmount().unwrap();
         assert_eq!(look_of_linux(&target), expected, "{name}, received here and there");
+    }
+}
+
+#[test]
+fn terabyte_holes_travel_as_holes() {
+    require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("xfs_io"), Tool("python3"));
+    let scratch = Scratch::in_memory("stream-terabytes");
+    let names = ["source", "target", "full", "changes"];
+    let [source, target, full, changes] = names.map(|name| scratch.join(name));
+    let (_, first, then) = TERABYTES;
+    for mkfs in ["", "-O ^no-holes"] {
+        make_with(&source, mkfs);
+        let expected = have_linux_change(&source, (first, then));
+        for protocol in [Protocol::V1, Protocol::V2] {
+            let how = (protocol, SendOptions::default());
+            send_as(&source, None, b"s1", &full, how);
+            send_as(&source, Some(b"s1"), b"s2", &changes, how);
+            let size = |path: &Path| std::fs::metadata(path).unwrap().len();
+            assert!(size(&full) + size(&changes) < 400_000);
+            let (walks, _) = receive(&target, [&full, &changes]);
+            assert_eq!(walks, expected, "{protocol:?} {mkfs}");
+            make(&target);
+            [&full, &changes].iter().for_each(|stream| receive_here(&target, stream));
+            assert_eq!(look_of_linux(&target), expected, "{protocol:?} {mkfs}, received here");
+        }
     }
 }
 

@@ -1,13 +1,24 @@
 //! Where the receiver has the bytes of an extent already.
 
+use std::collections::HashMap;
+
 use vlinder_base::sync::Arc;
 use vlinder_forest::{ExtentUser, ExtentUsers, Forest};
 use vlinder_format::{Logical, ObjectId, RootId};
 
 use crate::send::{CloneRoot, SendError};
 
-/// Linux looks no further either (`SEND_MAX_EXTENT_REFS`): the walk would take longer than the bytes.
+/// An extent with more references is not walked, as in Linux (`SEND_MAX_EXTENT_REFS`). Each reference costs
+/// a descent or two, in memory mostly: the walk takes about ten milliseconds at most, once for an extent. A
+/// fan of more than that is found by what was sent before.
 const MAX_REFERENCES: u64 = 1024;
+/// Extents whose runs are remembered, those that were sent and those that a walk found; all are forgotten
+/// when there are more.
+const MAX_EXTENTS: usize = 1 << 14;
+/// Runs that are remembered of what was sent of one extent: which one a clone is taken from matters little.
+const MAX_SENT_RUNS: usize = 32;
+/// Runs that walks found, over all extents.
+const MAX_FOUND_RUNS: usize = 1 << 16;
 
 /// What comes next of a run of an extent.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,14 +35,22 @@ pub(crate) struct CloneSearch<'a> {
     users: ExtentUsers<'a>,
     own: RootId,
     others: &'a [CloneRoot<'a>],
-    /// The extent that was looked up last, with who shows it.
-    last: (Logical, Arc<[ExtentUser]>),
+    /// The extent that was looked up last, with how many references it has.
+    last: (Logical, u64),
+    /// What was sent of shared extents.
+    sent: HashMap<Logical, Vec<ExtentUser>>,
+    /// What walks found.
+    found: HashMap<Logical, Arc<[ExtentUser]>>,
+    found_runs: usize,
 }
 
 impl<'a> CloneSearch<'a> {
     pub fn new(forest: &'a Forest, own: RootId, others: &'a [CloneRoot<'a>]) -> Result<Self, SendError> {
-        let users = ExtentUsers::new(forest, None)?;
-        Ok(Self { users, own, others, last: (Logical(u64::MAX), Arc::from([])) })
+        let within: Vec<RootId> = std::iter::once(own).chain(others.iter().map(|root| root.id)).collect();
+        let users = ExtentUsers::within(forest, &within)?;
+        let last = (Logical(u64::MAX), 0);
+        let (sent, found) = (HashMap::new(), HashMap::new());
+        Ok(Self { users, own, others, last, sent, found, found_runs: 0 })
     }
 
     /// The other subvolume with this number.
@@ -48,23 +67,64 @@ impl<'a> CloneSearch<'a> {
         length: u64,
         here: (ObjectId, u64),
     ) -> Result<Next, SendError> {
-        let users = self.users_of(extent)?;
-        let known = users.iter().filter_map(|user| self.sent_part(*user, here));
-        Ok(choose(known, start, length))
+        let references = self.references(extent)?;
+        // One reference is the run that is sent, in whatever trees; only a subvolume beside the parent can
+        // show that without having been compared.
+        let least = if self.others.len() > 1 { 1 } else { 2 };
+        if references < least {
+            return Ok(Next::Write(length));
+        }
+        let sent = self.sent.get(&extent).map_or(&[][..], |runs| &runs[..]);
+        let known = choose(sent.iter().copied(), start, length);
+        let is_whole = matches!(known, Next::Clone(_, covered) if covered == length);
+        if is_whole || references > MAX_REFERENCES {
+            return Ok(known);
+        }
+        let found = self.users_of(extent)?;
+        let sent = self.sent.get(&extent).map_or(&[][..], |runs| &runs[..]);
+        let found = found.iter().filter_map(|user| self.sent_part(*user, here));
+        Ok(choose(sent.iter().copied().chain(found), start, length))
+    }
+
+    /// Notes that a run of a file is at the receiver.
+    pub(super) fn note_sent(&mut self, extent: Logical, run: ExtentUser) {
+        if self.last.0 != extent || self.last.1 < 2 {
+            return;
+        }
+        if self.sent.len() >= MAX_EXTENTS && !self.sent.contains_key(&extent) {
+            self.sent.clear();
+        }
+        let runs = self.sent.entry(extent).or_default();
+        let end = |run: &ExtentUser| run.extent_offset.saturating_add(run.length_bytes);
+        let is_known =
+            runs.iter().any(|known| known.extent_offset <= run.extent_offset && end(known) >= end(&run));
+        if !is_known && runs.len() < MAX_SENT_RUNS {
+            runs.push(run);
+        }
+    }
+
+    /// How many references a data extent has.
+    fn references(&mut self, extent: Logical) -> Result<u64, SendError> {
+        if self.last.0 != extent {
+            let found = self.users.extent_at(extent)?.filter(|found| found.start == extent && found.is_data);
+            self.last = (extent, found.map_or(0, |found| found.references));
+        }
+        Ok(self.last.1)
     }
 
     fn users_of(&mut self, extent: Logical) -> Result<Arc<[ExtentUser]>, SendError> {
-        if self.last.0 != extent {
-            let found = self.users.extent_at(extent)?.filter(|found| found.start == extent && found.is_data);
-            // One reference is the run that is sent, in whatever trees; only a subvolume beside the parent
-            // can show that without having been compared.
-            let least = if self.others.len() > 1 { 1 } else { 2 };
-            let is_shared = found.is_some_and(|found| (least..=MAX_REFERENCES).contains(&found.references));
-            let users =
-                if is_shared { self.users.users(extent)?.into_iter().collect() } else { Arc::from([]) };
-            self.last = (extent, users);
+        if let Some(found) = self.found.get(&extent) {
+            return Ok(Arc::clone(found));
         }
-        Ok(Arc::clone(&self.last.1))
+        let users: Arc<[ExtentUser]> = self.users.users(extent)?.into_iter().collect();
+        let is_full = self.found_runs.saturating_add(users.len()) > MAX_FOUND_RUNS;
+        if is_full || self.found.len() >= MAX_EXTENTS {
+            self.found.clear();
+            self.found_runs = 0;
+        }
+        self.found_runs = self.found_runs.saturating_add(users.len());
+        self.found.insert(extent, Arc::clone(&users));
+        Ok(users)
     }
 
     /// The part of a run that the receiver has by now.

@@ -31,8 +31,13 @@ pub(super) fn extents_in(
             break;
         }
         let extent = Extent::decode(key.offset, data).map_err(|fault| damage(fault, cursor.place()))?;
-        if extent.file_range(sector_bytes).overlaps(range) {
+        let shown = extent.file_range(sector_bytes);
+        if shown.overlaps(range) {
             extents.push(extent);
+        }
+        // The next leaf is read for nothing if the range ends here.
+        if shown.end() >= range.end() {
+            break;
         }
         cursor.advance().map_err(ForestError::from)?;
     }

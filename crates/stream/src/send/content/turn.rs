@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use vlinder_base::sync::Arc;
 use vlinder_data::Extent;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::ObjectId;
@@ -9,7 +10,7 @@ use vlinder_format::inode::{InodeFlags, InodeItem};
 
 use super::changed::{Changed, changed_parts, has_bytes};
 use super::extents::extents_in;
-use super::outlet::{MAX_READ_BYTES, Outlet, Target};
+use super::outlet::{Outlet, Target};
 use crate::send::SendError;
 use crate::send::tree_names::TreeNames;
 use crate::wire::Command;
@@ -18,6 +19,9 @@ use crate::wire::Command;
 const MAX_EXTENTS: usize = 4096;
 /// A range that differs is looked at when it has grown so long; its extents are held meanwhile.
 const MAX_PENDING_BYTES: u64 = 64 << 20;
+/// Bits of fallocate(2).
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
 
 /// A regular file of the new state while its extents come.
 pub(crate) struct ContentTurn {
@@ -52,18 +56,24 @@ impl ContentTurn {
     /// Sends an extent of a file that the receiver has empty.
     pub fn send_extent<W: Write>(
         &mut self,
-        path: &[u8],
+        path: &Arc<[u8]>,
         extent: &Extent,
         outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
         let range = extent.file_range(u64::from(outlet.source.sector_bytes));
-        if has_bytes(extent) { self.write(path, extent, range, outlet) } else { Ok(()) }
+        if has_bytes(extent) {
+            self.write(path, extent, range, outlet)
+        } else if extent.is_preallocated() && !outlet.options.no_data {
+            self.preallocate(path, range, outlet)
+        } else {
+            Ok(())
+        }
     }
 
     /// Sends all of a file that the receiver has empty.
     pub fn send_all<W: Write>(
         &mut self,
-        path: &[u8],
+        path: &Arc<[u8]>,
         tree: &TreeNames<'_>,
         outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
@@ -87,7 +97,7 @@ impl ContentTurn {
     pub fn note<W: Write>(
         &mut self,
         range: ByteRange,
-        path: &[u8],
+        path: &Arc<[u8]>,
         (old, new): (&TreeNames<'_>, &TreeNames<'_>),
         outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
@@ -109,7 +119,7 @@ impl ContentTurn {
     /// Sends what is left, and the size.
     pub fn finish<W: Write>(
         &mut self,
-        path: &[u8],
+        path: &Arc<[u8]>,
         trees: Option<(&TreeNames<'_>, &TreeNames<'_>)>,
         outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
@@ -127,7 +137,7 @@ impl ContentTurn {
     fn send_changed<W: Write>(
         &mut self,
         range: ByteRange,
-        path: &[u8],
+        path: &Arc<[u8]>,
         (old, new): (&TreeNames<'_>, &TreeNames<'_>),
         outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
@@ -138,10 +148,20 @@ impl ContentTurn {
         }
         let before = extents_in(old, self.inode, range, sector_bytes, usize::MAX)?;
         let after = extents_in(new, self.inode, range, sector_bytes, usize::MAX)?;
-        for part in changed_parts(range, &before, &after, sector_bytes) {
-            match part {
-                Changed::Bytes(range, index) => self.write(path, &after[index], range, outlet)?,
-                Changed::Zeros(range) => self.write_zeros(path, range, outlet)?,
+        let old_end = self.old_size.unwrap_or(0).next_multiple_of(sector_bytes);
+        for (part, change) in changed_parts(range, (&before, old_end), &after, sector_bytes) {
+            match change {
+                Changed::Bytes(index) => self.write(path, &after[index], part, outlet)?,
+                Changed::Hole { had_bytes } => self.clear(path, part, had_bytes, outlet)?,
+                Changed::Preallocated { .. } if outlet.options.no_data => {
+                    self.name_range(path, part, outlet)?;
+                }
+                Changed::Preallocated { had_bytes } => {
+                    if had_bytes {
+                        self.clear(path, part, true, outlet)?;
+                    }
+                    self.preallocate(path, part, outlet)?;
+                }
             }
         }
         Ok(())
@@ -150,7 +170,7 @@ impl ContentTurn {
     /// Sends the bytes of an extent in a range, as far as the file reaches.
     fn write<W: Write>(
         &mut self,
-        path: &[u8],
+        path: &Arc<[u8]>,
         extent: &Extent,
         range: ByteRange,
         outlet: &mut Outlet<'_, '_, W>,
@@ -163,22 +183,62 @@ impl ContentTurn {
         Ok(())
     }
 
-    /// Zeros where the old state has bytes; behind its end there are none.
-    fn write_zeros<W: Write>(
+    /// Makes a hole of what the old state has; behind its end there is nothing. Without a command for holes
+    /// the receiver gets zeros where it has bytes.
+    fn clear<W: Write>(
         &mut self,
-        path: &[u8],
+        path: &Arc<[u8]>,
+        range: ByteRange,
+        had_bytes: bool,
+        outlet: &mut Outlet<'_, '_, W>,
+    ) -> Result<(), SendError> {
+        let limit = self.size.min(self.old_size.unwrap_or(0));
+        let Some(part) = ByteRange::new(range.start(), range.end().min(limit)) else { return Ok(()) };
+        if part.is_empty() {
+            return Ok(());
+        }
+        if outlet.has_holes() {
+            // Up to the end of the last sector, or the receiver keeps one of zeros.
+            let end = part.end().next_multiple_of(u64::from(outlet.source.sector_bytes)).min(range.end());
+            return outlet.fallocate(path, PUNCH_HOLE | KEEP_SIZE, part.start(), end - part.start());
+        }
+        match (had_bytes, outlet.options.no_data) {
+            (false, _) => Ok(()),
+            (true, true) => self.name_range(path, part, outlet),
+            (true, false) => {
+                self.written_to = self.written_to.max(part.end());
+                outlet.write_zeros(path, part)
+            }
+        }
+    }
+
+    /// Reserves space for a range, as far as the file reaches, if the stream has a command for that.
+    fn preallocate<W: Write>(
+        &mut self,
+        path: &Arc<[u8]>,
         range: ByteRange,
         outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
-        let mut at = range.start();
-        let limit = range.end().min(self.size).min(self.old_size.unwrap_or(0));
-        while at < limit {
-            let end = limit.min(at.saturating_add(MAX_READ_BYTES));
-            let zeros = vec![0; usize::try_from(end - at).unwrap_or(0)];
-            outlet.put(path, at, &zeros)?;
-            at = end;
+        let end = range.end().min(self.size.next_multiple_of(u64::from(outlet.source.sector_bytes)));
+        if !outlet.has_holes() || range.start() >= end {
+            return Ok(());
         }
-        self.written_to = self.written_to.max(at);
-        Ok(())
+        outlet.fallocate(path, KEEP_SIZE, range.start(), end - range.start())
+    }
+
+    /// Names a range in a stream without data.
+    fn name_range<W: Write>(
+        &mut self,
+        path: &Arc<[u8]>,
+        range: ByteRange,
+        outlet: &mut Outlet<'_, '_, W>,
+    ) -> Result<(), SendError> {
+        match ByteRange::new(range.start(), range.end().min(self.size)) {
+            Some(part) if !part.is_empty() => {
+                self.written_to = self.written_to.max(part.end());
+                outlet.name_range(path, part)
+            }
+            _ => Ok(()),
+        }
     }
 }
