@@ -114,13 +114,18 @@ fn comparing_snapshots_reads_nothing_that_they_share() {
         }
     }
     // The roots differ already, since a snapshot's name goes to its source; what lies below is shared.
+    let read = [Readahead::None, Readahead::Forward(3), Readahead::Forward(64)].map(|readahead| {
+        let filesystem = open(&image, true);
+        let ids = (snapshots[1], snapshots[2]);
+        let before = blocks_read(&filesystem);
+        let shown = compared_ahead(&filesystem, ids, readahead);
+        let read = blocks_read(&filesystem) - before;
+        assert!(!shown.is_empty() && read < 60, "{read} blocks for {} differences", shown.len());
+        read
+    });
+    assert!(read.iter().all(|count| *count == read[0]), "blocks are read ahead in vain: {read:?}");
     let filesystem = open(&image, true);
-    let forest = filesystem.engine().forest();
-    let trees = [snapshots[1], snapshots[2]].map(|id| forest.tree(id).unwrap());
-    let before = blocks_read(&filesystem);
-    let shown = compared(&filesystem, trees[0].id(), trees[1].id());
-    let read = blocks_read(&filesystem) - before;
-    assert!(!shown.is_empty() && read < 60, "{read} blocks for {} differences", shown.len());
+    let trees = [snapshots[1], snapshots[2]].map(|id| filesystem.engine().forest().tree(id).unwrap());
     let before = blocks_read(&filesystem);
     let _ = items(&filesystem, trees[0].id());
     assert!(blocks_read(&filesystem) - before > 60, "the trees are small: nothing was shown");

@@ -1,7 +1,10 @@
 //! Sending: a snapshot, or what differs between two, as a stream.
 //!
+//! Why so: `docs/design/send.md`.
+//!
 //! Reading path: [`Names`] (what is asked of a state), [`Namespace`] (the names that the receiver has, and
-//! the changes that turn the old ones into the new ones).
+//! the changes that turn the old ones into the new ones), `content` (what is sent of a file), `pipeline`
+//! (bytes read and encoded on all processors, in order), [`send`].
 
 mod content;
 mod default_lists;

@@ -13,7 +13,8 @@ pub struct SendOptions<'a> {
     /// Threads that read, verify and decompress; as many as there are processors if it is none. With 1, the
     /// calling thread does all. The stream is the same with any number.
     pub threads: Option<usize>,
-    /// Tree blocks are read one after the other, as they are needed.
+    /// Tree blocks are read one after the other, as they are needed: what `-o disable=send_readahead` asks
+    /// for.
     pub no_readahead: bool,
     /// Is told how far the send has come.
     pub progress: Option<Progress<'a>>,

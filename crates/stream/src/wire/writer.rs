@@ -55,7 +55,7 @@ impl<W: Write> StreamWriter<W> {
         self.write_if_full()
     }
 
-    /// Writes commands that [`encode`](super::encode) made for this version.
+    /// Writes commands that `encode` made for this version.
     ///
     /// # Errors
     /// The output failed.

@@ -38,8 +38,8 @@ fn image_of(path: &Path) -> MemoryDevice {
     MemoryDevice::from_bytes(&std::fs::read(path).unwrap())
 }
 
-fn open(device: &Arc<ModelledDevice>) -> Filesystem {
-    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+fn open(device: &Arc<ModelledDevice>, options: &str) -> Filesystem {
+    let options = OpenOptions { read_only: true, ..OpenOptions::parse(options).unwrap() };
     let device: Arc<dyn Device> = Arc::<ModelledDevice>::clone(device);
     Filesystem::open_devices(vec![device], options).unwrap()
 }
@@ -52,7 +52,9 @@ fn cost(
     (protocol, options): (Protocol, SendOptions<'_>),
 ) -> Cost {
     let device = Arc::new(ModelledDevice::new(image.snapshot(), model));
-    let filesystem = open(&device);
+    let switch = if options.no_readahead { "disable=send_readahead" } else { "" };
+    let options = SendOptions { no_readahead: false, ..options };
+    let filesystem = open(&device, switch);
     let counters = || ["tree.blocks_read", "tree.descents"].map(|name| counter(&filesystem, name));
     let (elapsed, (requests, _), [blocks, descents]) =
         (device.elapsed(), device.requests_and_batches(), counters());
@@ -246,7 +248,7 @@ fn a_reader_that_goes_away_stops_the_reading() {
     let image = image_of(&path);
     for threads in [1, 4] {
         let device = Arc::new(ModelledDevice::new(image.snapshot(), DiskModel::PARALLEL));
-        let filesystem = open(&device);
+        let filesystem = open(&device, "");
         let told = Cell::new(0);
         let progress = |bytes| told.set(bytes);
         let options =

@@ -202,6 +202,8 @@ pub fn with_sending<R>(
     };
     let (subvolume, parent) = (sent(name), parent.map(sent));
     let clone_sources = clone_sources.iter().map(|name| sent(name)).collect();
+    let no_readahead = options.no_readahead || filesystem.options().disabled.send_readahead;
+    let options = SendOptions { no_readahead, ..options };
     work(&Sending { name, subvolume, parent, clone_sources, source, options })
 }
 

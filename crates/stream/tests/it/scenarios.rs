@@ -136,7 +136,8 @@ pub const CONTENTS: &[Scenario] = &[
     ),
 ];
 
-/// Not for Linux as a sender: in version 1 it writes the zeros of such a hole.
+/// Not for Linux as a sender: in version 1 it writes the zeros of a whole hole of which a part was none
+/// before, here those of a terabyte.
 pub const TERABYTES: Scenario = (
     "terabyte holes",
     "truncate -s 3T a; w a 1 1T 64k; truncate -s 8T b; w c 1 0 4k; w d 7 0 64k; w d 8 1088k 64k",
