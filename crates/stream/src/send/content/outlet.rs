@@ -208,7 +208,10 @@ impl<W: Write> Outlet<'_, '_, W> {
         let other = if user.root == self.own { None } else { self.clones.other(user.root) };
         let names = other.map_or(self.new, |other| &other.names);
         let Some(item) = names.item(user.inode)? else { return Ok(0) };
-        let there = item.size_bytes.saturating_sub(user.file_offset);
+        // A file that is being sent has at the receiver what was sent of it; reserving does not move its end.
+        let is_own = user.root == self.own && user.inode == target.inode;
+        let source_size = if is_own { target.receiver_size } else { item.size_bytes };
+        let there = source_size.saturating_sub(user.file_offset);
         let is_end = there <= length
             && offset.saturating_add(there) == target.size
             && target.receiver_size <= target.size;
