@@ -6,10 +6,11 @@
 //! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
 //!
 //! Reading path: [`wire`] (a stream as bytes: commands and their attributes), [`send`],
-//! [`receive`].
+//! [`receive`], [`resume`] (a stream that was interrupted goes on).
 
 #[cfg(feature = "filesystem")]
 pub mod receive;
+pub mod resume;
 #[cfg(feature = "filesystem")]
 pub mod send;
 pub mod wire;

@@ -4,6 +4,7 @@ use vlinder_base::sync::Arc;
 use vlinder_data::InodeId;
 use vlinder_format::{Generation, RootId, Uuid};
 
+use super::create::SnapshotKind;
 use super::list::SubvolumeInformation;
 use super::{change, create, default, delete, list};
 use crate::inode::Inode;
@@ -108,7 +109,25 @@ impl Subvolumes<'_> {
         name: &[u8],
         read_only: bool,
     ) -> Result<InodeId> {
-        create::snapshot(self.names, self.maintenance, caller, source, directory, name, read_only)
+        let kind = SnapshotKind { read_only, is_sibling: false };
+        create::snapshot(self.names, self.maintenance, caller, source, directory, name, kind)
+    }
+
+    /// As [`snapshot`](Self::snapshot), of a subvolume that the snapshot stands in for: its parent UUID is
+    /// that of the source's parent.
+    ///
+    /// # Errors
+    /// As [`snapshot`](Self::snapshot).
+    pub fn snapshot_as_sibling(
+        &self,
+        caller: &Caller,
+        source: RootId,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        read_only: bool,
+    ) -> Result<InodeId> {
+        let kind = SnapshotKind { read_only, is_sibling: true };
+        create::snapshot(self.names, self.maintenance, caller, source, directory, name, kind)
     }
 
     /// Makes a subvolume read-only, or writable. One that was received becomes writable only by force, and
@@ -122,12 +141,19 @@ impl Subvolumes<'_> {
     }
 
     /// Makes a subvolume a received one: read-only, with the UUID that the sender's has, and with the
-    /// transaction in which that was changed last.
+    /// transaction in which that was changed last. In the same transaction its root loses the attribute
+    /// `mark`, if it has it, and keeps its times.
     ///
     /// # Errors
     /// As [`set_read_only`](Self::set_read_only).
-    pub fn set_received(&self, caller: &Caller, root: RootId, uuid: Uuid, transid: Generation) -> Result<()> {
-        change::set_received(self.names, caller, root, uuid, transid)
+    pub fn set_received(
+        &self,
+        caller: &Caller,
+        root: RootId,
+        (uuid, transid): (Uuid, Generation),
+        mark: &[u8],
+    ) -> Result<()> {
+        change::set_received(self.names, caller, root, (uuid, transid), mark)
     }
 
     /// Deletes the subvolume that has a name in a directory, with all that is in it.

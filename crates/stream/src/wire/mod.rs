@@ -25,6 +25,8 @@ pub use attribute::AttributeType;
 pub use command::{Command, EncodedWrite, Node, Snapshot, Times};
 pub use error::WireError;
 pub use kind::CommandKind;
+pub(crate) use header::HEADER_BYTES;
+pub(crate) use limits::COMMAND_HEAD_BYTES;
 pub use limits::MAX_COMMAND_BYTES;
 pub use protocol::Protocol;
 pub use reader::StreamReader;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use vlinder_base::sync::Arc;
 use vlinder_fs::{Filesystem, OpenOptions, RootId};
-use vlinder_stream::receive::Receiver;
+use vlinder_stream::receive::{ReceiveOptions, Receiver};
 use vlinder_stream::send::{ContentSource, Sending, SentSubvolume, send};
 use vlinder_stream::wire::{Protocol, StreamReader, StreamWriter};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
@@ -96,15 +96,15 @@ const SCENARIOS: &[(&str, &str, &str)] = &[
 ];
 
 /// What the kernel says when a file is compressed for the first time.
-const ALLOWED: &[&str] = &["BTRFS info (device DEVICE): setting incompat feature flag for COMPRESS_ZSTD*"];
+pub const ALLOWED: &[&str] = &["BTRFS info (device DEVICE): setting incompat feature flag for COMPRESS_ZSTD*"];
 
 /// Sizes of directories and what nested subvolumes leave do not travel.
-const WALK: &str = "find . -inum 2 -prune -o -type d -printf '%P|%y|%#m|%U|%G|%T@\\n' \
+pub const WALK: &str = "find . -inum 2 -prune -o -type d -printf '%P|%y|%#m|%U|%G|%T@\\n' \
     -o -printf '%P|%y|%#m|%n|%U|%G|%s|%l|%T@\\n' | LC_ALL=C sort; \
     find . -type f -print0 | LC_ALL=C sort -z | xargs -0r md5sum; getfattr -hRd -m - . 2>/dev/null | LC_ALL=C sort; \
     find . \\( -type c -o -type b \\) -exec stat -c '%n %t %T' {} \\; | LC_ALL=C sort";
 
-fn bash(directory: &Path, script: &str) -> String {
+pub fn bash(directory: &Path, script: &str) -> String {
     let output = Command::new("bash").args(["-euc", script]).current_dir(directory).output().unwrap();
     assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -143,7 +143,7 @@ fn receive_here(image: &Path, stream: &Path) {
     let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
     let directory = filesystem.root().unwrap();
     let mut streams = StreamReader::new(BufReader::new(std::fs::File::open(stream).unwrap()));
-    Receiver::new(&filesystem, directory).receive(&mut streams).unwrap();
+    Receiver::new(&filesystem, directory, ReceiveOptions::default()).receive(&mut streams).unwrap();
     filesystem.close().unwrap();
 }
 
@@ -169,7 +169,7 @@ fn receive(image: &Path, streams: [&Path; 2]) -> ([String; 2], u64) {
     (walks, used.trim().parse().unwrap())
 }
 
-fn make(image: &Path) {
+pub fn make(image: &Path) {
     let _ = std::fs::remove_file(image);
     std::fs::File::create(image).unwrap().set_len(256 << 20).unwrap();
     bash(Path::new("/"), &format!("mkfs.btrfs -q {}", image.display()));

@@ -1,0 +1,203 @@
+//! Streams that break off, and go on: the result is that of a stream that did not.
+
+use std::ops::ControlFlow;
+
+use vlinder_fs::Caller;
+use vlinder_stream::receive::{ReceiveError, ReceiveOptions, Receiver, discard};
+use vlinder_stream::wire::{Command, Protocol, StreamReader};
+use vlinder_testkit::subject::own_check_data;
+
+use crate::support::{
+    self, first, image, open, open_device, partial, receive, receive_with, rest_of, second, subvolume,
+    subvolumes, tree,
+};
+
+fn delete(filesystem: &vlinder_fs::Filesystem, name: &str) {
+    let root = filesystem.root().unwrap();
+    filesystem.subvolumes().delete(&Caller::superuser(), &root, name.as_bytes()).unwrap();
+}
+
+/// Receives what came of a stream, sees what is left, and goes on with the rest.
+fn break_off(filesystem: &vlinder_fs::Filesystem, stream: &[u8], length: usize, name: &str, expected: &str) {
+    let (received, outcome) = receive_with(filesystem, &stream[..length], ReceiveOptions::default());
+    assert!(subvolume(filesystem, name).is_none(), "{length}: nothing looks finished");
+    let Some(left) = outcome.partial else {
+        // Not even the command that makes the subvolume came; an input of no bytes is no stream.
+        assert!(received.is_err() || length == 0);
+        assert!(partial(filesystem).is_empty());
+        return receive(filesystem, stream).unwrap();
+    };
+    assert!(matches!(received, Err(ReceiveError::Wire(_))), "{length}: {received:?}");
+    assert_eq!(partial(filesystem), [left.clone()]);
+    assert_eq!(left.name, name.as_bytes());
+    // Linux takes it for an ordinary subvolume.
+    let part = subvolume(filesystem, &format!("{name}.vlinder-partial")).unwrap();
+    let part = filesystem.subvolumes().information(part).unwrap();
+    assert!(!part.is_read_only && part.received_uuid.is_nil());
+    receive(filesystem, &rest_of(stream, left.token.unwrap())).unwrap();
+    assert_eq!(tree(filesystem, name), expected, "{length}");
+    assert!(partial(filesystem).is_empty());
+}
+
+#[test]
+fn a_stream_cut_off_at_every_byte_goes_on() {
+    let device = vlinder_base::sync::Arc::new(image());
+    let filesystem = open_device(device.clone());
+    let stream = first();
+    receive(&filesystem, &stream).unwrap();
+    let expected = tree(&filesystem, "one");
+    let before = filesystem.subvolumes().information(subvolume(&filesystem, "one").unwrap()).unwrap();
+    delete(&filesystem, "one");
+    let is_data = |place: usize| stream[place - 3..(place + 3).min(stream.len())].iter().all(|byte| *byte == stream[place - 1]);
+    let mut places = 0;
+    for length in 0..stream.len() {
+        if length > 40 && length + 3 < stream.len() && is_data(length) {
+            continue;
+        }
+        places += 1;
+        break_off(&filesystem, &stream, length, "one", &expected);
+        let after = filesystem.subvolumes().information(subvolume(&filesystem, "one").unwrap()).unwrap();
+        assert_eq!(
+            (after.parent_uuid, after.received_uuid, after.send_transaction, after.is_read_only),
+            (before.parent_uuid, before.received_uuid, before.send_transaction, true)
+        );
+        delete(&filesystem, "one");
+    }
+    println!("cut off at {places} places");
+    assert!(places > 1000);
+    filesystem.close().unwrap();
+    own_check_data(device).unwrap();
+}
+
+#[test]
+fn a_change_that_is_cut_off_keeps_its_parent() {
+    let device = vlinder_base::sync::Arc::new(image());
+    let filesystem = open_device(device.clone());
+    receive(&filesystem, &first()).unwrap();
+    let stream = second();
+    receive(&filesystem, &stream).unwrap();
+    let expected = tree(&filesystem, "two");
+    let parent = filesystem.subvolumes().information(subvolume(&filesystem, "one").unwrap()).unwrap();
+    delete(&filesystem, "two");
+    for length in (0..stream.len()).step_by(7) {
+        break_off(&filesystem, &stream, length, "two", &expected);
+        let after = filesystem.subvolumes().information(subvolume(&filesystem, "two").unwrap()).unwrap();
+        assert_eq!(after.parent_uuid, parent.uuid, "{length}");
+        delete(&filesystem, "two");
+    }
+    filesystem.close().unwrap();
+    own_check_data(device).unwrap();
+}
+
+#[test]
+fn what_is_interrupted_again_and_again_is_whole_at_last() {
+    let filesystem = open(&image());
+    let stream = first();
+    receive(&filesystem, &stream).unwrap();
+    let expected = tree(&filesystem, "one");
+    delete(&filesystem, "one");
+    let (mut input, mut rounds) = (stream.clone(), 0);
+    loop {
+        rounds += 1;
+        let (mut commands, directory) = (0, filesystem.root().unwrap());
+        let options = ReceiveOptions { checkpoint_bytes: 100, ..ReceiveOptions::default() };
+        let mut receiver = Receiver::new(&filesystem, directory, options).watched(|progress| {
+            assert!(progress.bytes > 0 && progress.commands > 0);
+            commands += 1;
+            if commands == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        match receiver.receive(&mut StreamReader::new(&input[..])) {
+            Ok(()) => break,
+            Err(ReceiveError::Interrupted) => {}
+            Err(error) => panic!("{error}"),
+        }
+        let left = receiver.into_outcome().partial.unwrap();
+        input = rest_of(&stream, left.token.unwrap());
+    }
+    assert!(rounds > 10, "{rounds}");
+    assert_eq!(tree(&filesystem, "one"), expected);
+    assert_eq!(subvolumes(&filesystem), ["one"]);
+}
+
+#[test]
+fn what_is_discarded_is_gone() {
+    let filesystem = open(&image());
+    let stream = first();
+    for length in [17, 100, 2000, stream.len() - 1] {
+        let options = ReceiveOptions { checkpoint_bytes: 1, ..ReceiveOptions::default() };
+        let _ = receive_with(&filesystem, &stream[..length], options);
+        for left in partial(&filesystem) {
+            discard(&filesystem, &filesystem.root().unwrap(), &left.name).unwrap();
+        }
+        assert_eq!(subvolumes(&filesystem), [""; 0], "{length}");
+    }
+    let error = discard(&filesystem, &filesystem.root().unwrap(), b"one").unwrap_err();
+    assert!(matches!(error, ReceiveError::NoSuchPartial { .. }), "{error}");
+}
+
+#[test]
+fn the_rest_of_another_stream_is_refused() {
+    let filesystem = open(&image());
+    let stream = first();
+    let (_, outcome) = receive_with(&filesystem, &stream[..2000], ReceiveOptions::default());
+    let token = outcome.partial.unwrap().token.unwrap();
+    let (_, longer) = {
+        let other = open(&image());
+        receive_with(&other, &stream[..12_000], ReceiveOptions::default())
+    };
+    let rest = rest_of(&stream, longer.partial.unwrap().token.unwrap());
+    let error = receive(&filesystem, &rest).unwrap_err();
+    assert!(matches!(error, ReceiveError::NothingToResume { .. }), "{error}");
+    assert!(error.to_string().contains(&token.to_string()), "{error}");
+    // Nothing was touched.
+    receive(&filesystem, &rest_of(&stream, token)).unwrap();
+}
+
+/// The attribute that marks a partial subvolume is the receiver's: a stream can't set it, nor remove it.
+#[test]
+fn a_stream_can_neither_fake_nor_remove_the_token() {
+    let filesystem = open(&image());
+    let name = vlinder_stream::resume::TOKEN_ATTRIBUTE;
+    let commands = [
+        support::begin(b"one"),
+        Command::SetXattr { path: b"", name, value: b"vlinder1-x one" },
+        Command::RemoveXattr { path: b"", name },
+        Command::MakeFile { path: b"f", inode: None },
+        Command::SetXattr { path: b"f", name, value: b"kept" },
+    ];
+    let stream = support::stream(Protocol::V1, &commands);
+    let (received, outcome) = receive_with(&filesystem, &stream[..stream.len() - 10], ReceiveOptions::default());
+    received.unwrap_err();
+    assert_eq!(outcome.warning_count, 1);
+    let left = partial(&filesystem);
+    assert_eq!(left[0].token.unwrap().received.bytes(), stream.len() as u64 - 27);
+    receive(&filesystem, &rest_of(&stream, left[0].token.unwrap())).unwrap();
+    let text = tree(&filesystem, "one");
+    assert_eq!(text.matches("trusted.vlinder.receive").count(), 1, "{text}");
+}
+
+#[test]
+fn streams_that_follow_one_another_are_all_received() {
+    let filesystem = open(&image());
+    let all = [first(), second()].concat();
+    let (received, outcome) = receive_with(&filesystem, &all, ReceiveOptions::default());
+    received.unwrap();
+    let names: Vec<&[u8]> = outcome.received.iter().map(|received| &received.name[..]).collect();
+    assert_eq!(names, [b"one", b"two"]);
+    assert_eq!(outcome.progress.bytes, all.len() as u64);
+    // Cut off in the second, that one goes on.
+    delete(&filesystem, "two");
+    delete(&filesystem, "one");
+    let (received, outcome) = receive_with(&filesystem, &all[..all.len() - 300], ReceiveOptions::default());
+    received.unwrap_err();
+    assert_eq!(outcome.received.len(), 1);
+    let token = outcome.partial.unwrap().token.unwrap();
+    receive(&filesystem, &rest_of(&second(), token)).unwrap();
+    assert_eq!(subvolumes(&filesystem), ["one", "two"]);
+    // And the first end command ends all, if that is asked for.
+    delete(&filesystem, "two");
+    delete(&filesystem, "one");
+    let options = ReceiveOptions { ends_at_end_command: true, ..ReceiveOptions::default() };
+    receive_with(&filesystem, &all, options).0.unwrap();
+    assert_eq!(subvolumes(&filesystem), ["one"]);
+}
