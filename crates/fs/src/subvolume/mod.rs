@@ -6,6 +6,7 @@ pub(crate) mod default;
 pub(crate) mod delete;
 mod list;
 pub(crate) mod place;
+mod received_change;
 mod view;
 
 pub use list::SubvolumeInformation;

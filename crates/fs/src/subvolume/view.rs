@@ -6,7 +6,7 @@ use vlinder_format::{Generation, RootId, Uuid};
 
 use super::create::SnapshotKind;
 use super::list::SubvolumeInformation;
-use super::{change, create, default, delete, list};
+use super::{change, create, default, delete, list, received_change};
 use crate::inode::Inode;
 use crate::maintenance::Maintenance;
 use crate::name_view::Names;
@@ -154,6 +154,15 @@ impl Subvolumes<'_> {
         mark: &[u8],
     ) -> Result<()> {
         change::set_received(self.names, caller, root, (uuid, transid), mark)
+    }
+
+    /// Whether an inode of a received subvolume was changed after it was received; false for one that was not
+    /// received. The subvolume is read-only.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`](crate::Refusal::NotFound); what reading met.
+    pub fn was_changed_since_received(&self, root: RootId) -> Result<bool> {
+        received_change::was_changed_since_received(self.names.engine(), root)
     }
 
     /// Deletes the subvolume that has a name in a directory, with all that is in it.
