@@ -2,13 +2,16 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{DeviceNumber, FileType, GroupId, UserId};
-use vlinder_fs::{AttributeMode, Caller, FileAlone, FsError, Inode, Refusal, RenameMode, SetAttributes};
+use vlinder_fs::{
+    AttributeMode, Caller, FileAlone, FsError, Inode, Refusal, RenameMode, SetAttributes, SetTime,
+};
 
 use super::content;
-use super::{ReceiveError, Warning};
 use super::directory_times::times_of;
-use super::receiver::{Receiver, command_error};
+use super::error::command_error;
+use super::receiver::Receiver;
 use super::verity::VerityParameters;
+use super::{ReceiveError, Warning};
 use crate::resume::TOKEN_ATTRIBUTE;
 use crate::wire::{Command, CommandKind, Node};
 
@@ -80,7 +83,9 @@ impl Receiver<'_> {
                 mode if mode == u64::from(FileType::CharacterDevice.mode_bits()) => {
                     of_node(node, FileType::CharacterDevice)
                 }
-                _ => return Err(ReceiveError::Unsupported { kind, what: "its mode is not that of a device" }),
+                _ => {
+                    return Err(ReceiveError::Unsupported { kind, what: "its mode is not that of a device" });
+                }
             },
             Command::MakeFifo(node) => of_node(node, FileType::Fifo),
             Command::MakeSocket(node) => of_node(node, FileType::Socket),
@@ -141,11 +146,8 @@ impl Receiver<'_> {
                     |id| u32::try_from(id).map_err(|_| ReceiveError::Unsupported { kind, what: TOO_LARGE });
                 let (user, group) = (Some(UserId(narrow(uid)?)), Some(GroupId(narrow(gid)?)));
                 // What the file keeps of set-id bits and capabilities, the stream says.
-                let keeps = SetAttributes {
-                    keeps_set_id: true,
-                    keeps_capability: true,
-                    ..SetAttributes::default()
-                };
+                let keeps =
+                    SetAttributes { keeps_set_id: true, keeps_capability: true, ..SetAttributes::default() };
                 set(SetAttributes { user, group, ..keeps })
             }
             Command::SetTimes { times, .. } => {
@@ -155,7 +157,10 @@ impl Receiver<'_> {
                 set(times_of(&times))
             }
             Command::Truncate { size, .. } => {
-                set(SetAttributes { size: Some(size), keeps_capability: true, ..SetAttributes::default() })
+                // As after any write of a stream, the times are those that it says.
+                let modification_time = Some(SetTime::At(inode.state().item.modification_time));
+                let keeps = SetAttributes { keeps_capability: true, ..SetAttributes::default() };
+                set(SetAttributes { size: Some(size), modification_time, ..keeps })
             }
             // Of a stream without data, and what Linux's receiver passes by.
             Command::UpdateExtent { .. } | Command::SetFileAttributes { .. } => Ok(()),

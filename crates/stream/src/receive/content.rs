@@ -10,8 +10,9 @@ use vlinder_fs::data::{Allocate, EncodedBytes};
 use vlinder_fs::{Caller, FsError, Inode, InodeId, WriteOrigin};
 
 use super::ReceiveError;
+use super::error::command_error;
 use super::paths::SubvolumePaths;
-use super::receiver::{Receiver, command_error};
+use super::receiver::Receiver;
 use super::sources;
 use crate::wire::{Command, CommandKind, EncodedWrite};
 

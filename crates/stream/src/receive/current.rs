@@ -3,17 +3,16 @@
 use std::collections::HashMap;
 
 use vlinder_base::sync::Arc;
-use vlinder_format::{Generation, RootId, Uuid};
 use vlinder_data::COMPRESSION_NAME;
+use vlinder_format::{Generation, RootId, Uuid};
 use vlinder_fs::{AttributeMode, Caller, Filesystem, FsError, Inode, InodeId, Refusal, RenameMode};
 
 use super::ReceiveError;
 use super::directory_times::DirectoryTimes;
-use super::partial::{
-    PartialSubvolume, checkpoint_names, encode_mark, partial_name, partial_subvolumes, remove_parts,
-};
+use super::error::command_error;
+use super::partial::{checkpoint_names, encode_mark, partial_name, partial_subvolumes, remove_parts};
+use super::partial_subvolume::PartialSubvolume;
 use super::paths::SubvolumePaths;
-use super::receiver::command_error;
 use super::sources;
 use crate::resume::{ResumeToken, TOKEN_ATTRIBUTE};
 use crate::wire::CommandKind;
@@ -81,12 +80,19 @@ impl Current {
     }
 
     /// Goes on with a partial subvolume from its last checkpoint.
+    ///
+    /// # Errors
+    /// Another subvolume has the name. Nothing was changed then.
     pub fn resume(
         filesystem: &Filesystem,
         directory: &Arc<Inode>,
         partial: &PartialSubvolume,
         token: ResumeToken,
     ) -> Result<Self, ReceiveError> {
+        let is_own = partial.parts.iter().any(|part| part.name == partial.name);
+        if !is_own && name_is_taken(filesystem, directory, &partial.name)? {
+            return Err(ReceiveError::NameTaken { name: partial.name.clone() });
+        }
         let Some(checkpoint) = partial.checkpoint() else {
             remove_parts(filesystem, directory, partial.parts.iter())?;
             return Self::begin(filesystem, directory, &partial.name, token);
@@ -94,13 +100,8 @@ impl Current {
         let others = partial.parts.iter().filter(|part| part.id != checkpoint.id);
         remove_parts(filesystem, directory, others)?;
         let (name, caller) = (partial_name(&partial.name), Caller::superuser());
-        let id = filesystem.subvolumes().snapshot_as_sibling(
-            &caller,
-            checkpoint.id,
-            directory,
-            &name,
-            false,
-        )?;
+        let id =
+            filesystem.subvolumes().snapshot_as_sibling(&caller, checkpoint.id, directory, &name, false)?;
         let mut current = Self::of(filesystem, id, &partial.name, token)?;
         current.checkpoint_bytes = token.received.bytes();
         current.next_checkpoint = usize::from(checkpoint.name == checkpoint_names(&partial.name)[0]);
@@ -191,11 +192,7 @@ impl Current {
     }
 }
 
-fn remove_if_there(
-    filesystem: &Filesystem,
-    directory: &Arc<Inode>,
-    name: &[u8],
-) -> Result<(), ReceiveError> {
+fn remove_if_there(filesystem: &Filesystem, directory: &Arc<Inode>, name: &[u8]) -> Result<(), ReceiveError> {
     if name_is_taken(filesystem, directory, name)? {
         filesystem.subvolumes().delete(&Caller::superuser(), directory, name)?;
     }

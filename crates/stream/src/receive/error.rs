@@ -2,10 +2,10 @@
 
 use vlinder_codec::compress::CodecError;
 use vlinder_format::{Generation, Uuid};
-use vlinder_fs::FsError;
+use vlinder_fs::{FsError, Refusal};
 
-use super::sources::Told;
-use super::{Candidate, PartialSubvolume};
+use super::candidate::Told;
+use super::{Candidate, PartialSubvolume, SourceChange};
 use crate::resume::{ResumeToken, TokenError};
 use crate::wire::{CommandKind, WireError};
 
@@ -56,19 +56,17 @@ pub enum ReceiveError {
         /// Its snapshots and what was received, the last first, at most four.
         present: Vec<Candidate>,
     },
-    /// The receiver's copy of the parent is not what the sender has.
+    /// The receiver's copy of the parent, or of the source of a clone, was changed.
     #[error(
-        "what is here of {uuid} is not what the stream is made for: its transaction is {found}, and the stream wants it \
-         read-only at {expected}; receive it again under another name, or send the new one whole; {}",
+        "what is here of {uuid} is not what the stream is made for: {change}; receive {uuid} again under another \
+         name and delete this one, or send the new one whole; {}",
         Told(std::slice::from_ref(.candidate))
     )]
     ChangedSource {
         /// The UUID that the stream names.
         uuid: Uuid,
-        /// The transaction that the stream is made for.
-        expected: Generation,
-        /// The transaction of the last change.
-        found: Generation,
+        /// What shows the change.
+        change: SourceChange,
         /// The subvolume here.
         candidate: Box<Candidate>,
     },
@@ -82,6 +80,16 @@ pub enum ReceiveError {
     )]
     PartialExists {
         /// The name of the subvolume.
+        name: Vec<u8>,
+    },
+    /// The name of a partial subvolume was taken meanwhile, or receiving was at its end.
+    #[error(
+        "{:?} is there already; if that was received whole, nothing is left to do but to discard what is left in \
+         part; otherwise rename it, and go on",
+        .name.escape_ascii().to_string()
+    )]
+    NameTaken {
+        /// The name.
         name: Vec<u8>,
     },
     /// There is no partial subvolume of a name.
@@ -121,6 +129,22 @@ pub enum ReceiveError {
         /// What of it.
         what: &'static str,
     },
+}
+
+impl ReceiveError {
+    /// Whether the file system had no room.
+    pub(super) fn is_no_space(&self) -> bool {
+        match self {
+            Self::Command { error, .. } => error.refusal() == Some(Refusal::NoSpace),
+            Self::Filesystem(error) => error.refusal() == Some(Refusal::NoSpace),
+            _ => false,
+        }
+    }
+}
+
+/// An error of the file system, with the command that met it.
+pub(super) fn command_error(kind: CommandKind, path: &[u8], error: FsError) -> ReceiveError {
+    ReceiveError::Command { kind, path: path.to_vec(), error: Box::new(error) }
 }
 
 /// The tokens of partial subvolumes as a part of a sentence.

@@ -6,6 +6,7 @@
 //! `sources` (the subvolumes that snapshots and clones are made from).
 
 mod apply;
+mod candidate;
 mod content;
 mod current;
 mod directory_times;
@@ -13,14 +14,16 @@ mod error;
 mod options;
 mod outcome;
 mod partial;
+mod partial_subvolume;
 mod paths;
 mod receiver;
 mod sources;
 mod verity;
 
+pub use candidate::{Candidate, SourceChange};
 pub use error::ReceiveError;
 pub use options::ReceiveOptions;
 pub use outcome::{Outcome, Progress, Received, Warning};
-pub use partial::{PartialSubvolume, discard, partial_subvolumes};
+pub use partial::{discard, partial_subvolumes};
+pub use partial_subvolume::PartialSubvolume;
 pub use receiver::Receiver;
-pub use sources::Candidate;

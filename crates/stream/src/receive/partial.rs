@@ -1,9 +1,9 @@
 //! Subvolumes that are not received whole.
 //!
 //! While `NAME` is received, its commands are applied to the writable subvolume `NAME.vlinder-partial`.
-//! Checkpoints are read-only snapshots of that, `NAME.vlinder-checkpoint-0` and `-1` in turn. The root of each
-//! has the attribute [`TOKEN_ATTRIBUTE`]: a token, a space, and the name. A checkpoint holds exactly what its
-//! token says, because both are of one commit; the partial subvolume holds that at least. Reasons:
+//! Checkpoints are read-only snapshots of that, `NAME.vlinder-checkpoint-0` and `-1` in turn. The root of
+//! each has the attribute [`TOKEN_ATTRIBUTE`]: a token, a space, and the name. A checkpoint holds exactly
+//! what its token says, because both are of one commit; the partial subvolume holds that at least. Reasons:
 //! docs/design/receive.md.
 
 use vlinder_base::sync::Arc;
@@ -11,49 +11,13 @@ use vlinder_format::RootId;
 use vlinder_fs::{Caller, Filesystem, FsError, Inode, InodeId, Refusal};
 
 use super::ReceiveError;
-use crate::resume::{ResumeToken, RunningHash, TOKEN_ATTRIBUTE};
+use super::partial_subvolume::{PartialPart, PartialSubvolume};
+use crate::resume::{ResumeToken, TOKEN_ATTRIBUTE};
 
 const PARTIAL_SUFFIX: &[u8] = b".vlinder-partial";
 const CHECKPOINT_SUFFIXES: [&[u8]; 2] = [b".vlinder-checkpoint-0", b".vlinder-checkpoint-1"];
 /// The longest name of a file.
 const MAX_NAME_BYTES: usize = 255;
-
-/// A subvolume that is not received whole, with its checkpoints.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartialSubvolume {
-    /// The name that it will have.
-    pub name: Vec<u8>,
-    /// What the sender needs to go on. It names the last checkpoint, or the beginning where there is none.
-    /// None where receiving ended before it had begun.
-    pub token: Option<ResumeToken>,
-    /// The subvolumes that belong to it.
-    pub(super) parts: Vec<PartialPart>,
-}
-
-/// A subvolume that belongs to a partial one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PartialPart {
-    pub id: RootId,
-    /// Its name in the directory.
-    pub name: Vec<u8>,
-    pub is_checkpoint: bool,
-    pub token: Option<ResumeToken>,
-}
-
-impl PartialSubvolume {
-    /// The checkpoint that its token names.
-    pub(super) fn checkpoint(&self) -> Option<&PartialPart> {
-        let checkpoints = self.parts.iter().filter(|part| part.is_checkpoint && part.token.is_some());
-        checkpoints.max_by_key(|part| part.token.map(|token| token.received.bytes()))
-    }
-
-    /// What its attributes say.
-    fn judge(&mut self) {
-        let begun = self.parts.iter().find_map(|part| part.token);
-        let at_start = begun.map(|token| ResumeToken { received: RunningHash::default(), ..token });
-        self.token = self.checkpoint().and_then(|checkpoint| checkpoint.token).or(at_start);
-    }
-}
 
 /// The partial subvolumes in a directory.
 ///
@@ -80,6 +44,10 @@ pub fn partial_subvolumes(
             (None, Some(stem)) => (None, stem.to_vec()),
             (None, None) => continue,
         };
+        // Snapshots that somebody made of these have the mark too, and are that person's.
+        if !is_name_of(&subvolume.name, &name) {
+            continue;
+        }
         let part = PartialPart { id: subvolume.id, name: subvolume.name, is_checkpoint, token };
         match found.iter_mut().find(|partial| partial.name == name) {
             Some(partial) => partial.parts.push(part),
@@ -90,7 +58,15 @@ pub fn partial_subvolumes(
     Ok(found)
 }
 
-/// Removes a partial subvolume, with its checkpoints.
+/// Whether a receiver that makes `name` makes subvolumes of this name.
+fn is_name_of(found: &[u8], name: &[u8]) -> bool {
+    found == name
+        || found == partial_name(name)
+        || checkpoint_names(name).iter().any(|checkpoint| found == checkpoint)
+}
+
+/// Removes a partial subvolume, with its checkpoints. Their space is free once the thread in the background,
+/// or [`finish_deletions`](vlinder_fs::Maintenance::finish_deletions), has walked over them.
 ///
 /// # Errors
 /// [`ReceiveError::NoSuchPartial`]; what removing met.

@@ -4,10 +4,10 @@ use std::io::Read;
 use std::ops::ControlFlow;
 
 use vlinder_base::sync::Arc;
-use vlinder_fs::{Filesystem, FsError, Inode};
+use vlinder_fs::{Filesystem, Inode};
 
 use super::current::Current;
-use super::partial::partial_subvolumes;
+use super::partial::{checkpoint_names, partial_name, partial_subvolumes};
 use super::paths::SubvolumePaths;
 use super::{Outcome, Progress, ReceiveError, ReceiveOptions, Received};
 use crate::resume::{ResumeToken, RunningHash, TOKEN_ATTRIBUTE};
@@ -24,6 +24,8 @@ pub struct Receiver<'f> {
     watcher: ProgressWatcher<'f>,
     pub(super) current: Option<Current>,
     pub(super) outcome: Outcome,
+    /// Names in the directory that came or went.
+    names: Vec<Vec<u8>>,
     /// The name of the next subvolume, which was received in part under it.
     name_in_part: Option<Vec<u8>>,
 }
@@ -40,10 +42,24 @@ enum Step {
 
 impl<'f> Receiver<'f> {
     /// Receives into a directory.
-    pub fn new(filesystem: &'f Filesystem, directory: Arc<Inode>, options: ReceiveOptions) -> Self {
-        let watcher = Box::new(|_| ControlFlow::Continue(()));
-        let outcome = Outcome::default();
-        Self { filesystem, directory, options, watcher, current: None, outcome, name_in_part: None }
+    pub fn new(filesystem: &'f Filesystem, directory: Arc<Inode>) -> Self {
+        Self {
+            filesystem,
+            directory,
+            options: ReceiveOptions::default(),
+            watcher: Box::new(|_| ControlFlow::Continue(())),
+            current: None,
+            outcome: Outcome::default(),
+            names: Vec::new(),
+            name_in_part: None,
+        }
+    }
+
+    /// Receives in another way than the [usual one](ReceiveOptions::default).
+    #[must_use]
+    pub fn with_options(mut self, options: ReceiveOptions) -> Self {
+        self.options = options;
+        self
     }
 
     /// Tells after each command how far receiving is. [`ControlFlow::Break`] ends it, with
@@ -60,26 +76,34 @@ impl<'f> Receiver<'f> {
         &self.outcome
     }
 
+    /// All names in the directory that came or went, of whole subvolumes and of partial ones: what a mount's
+    /// kernel has to be told of.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.names.iter().map(Vec::as_slice)
+    }
+
     /// As [`outcome`](Self::outcome), at the end.
     #[must_use]
     pub fn into_outcome(self) -> Outcome {
         self.outcome
     }
 
-    /// Applies all streams that follow one another. The rest of a stream that was interrupted goes on with
-    /// the partial subvolume of its token.
+    /// Applies all streams that follow one another; gives the subvolumes that they made. The rest of a stream
+    /// that was interrupted goes on with the partial subvolume of its token.
     ///
     /// # Errors
     /// The streams are wrong, or the file system refused or failed. Of a subvolume that was begun a partial
-    /// one stays, which [`outcome`](Self::outcome) names: it is writable, has another name, and lacks the UUID
-    /// that would make it a received one. The caller syncs or closes the file system, as after a success.
-    pub fn receive<R: Read>(&mut self, streams: &mut StreamReader<R>) -> Result<(), ReceiveError> {
+    /// one stays, which [`outcome`](Self::outcome) names: it is writable, has another name, and lacks the
+    /// UUID that would make it a received one. The caller syncs or closes the file system, as after a
+    /// success.
+    pub fn receive<R: Read>(&mut self, streams: &mut StreamReader<R>) -> Result<Vec<Received>, ReceiveError> {
+        let before = self.outcome.received.len();
         let received = self.receive_all(streams);
         self.outcome.progress.bytes = streams.position();
         if received.is_err() {
             self.keep_partial();
         }
-        received
+        received.map(|()| self.outcome.received.iter().skip(before).cloned().collect())
     }
 
     fn receive_all<R: Read>(&mut self, streams: &mut StreamReader<R>) -> Result<(), ReceiveError> {
@@ -136,11 +160,24 @@ impl<'f> Receiver<'f> {
                 Ok(Step::Begin)
             }
             command => {
-                if let Err(error) = self.apply(&command) {
+                if let Err(error) = self.apply_with_room(&command) {
                     self.bear(error)?;
                 }
                 Ok(Step::Applied)
             }
+        }
+    }
+
+    /// Applies a command, once more if there was no room and subvolumes were deleted whose room is not free
+    /// yet: going on deletes what came after the checkpoint, and needs as much again.
+    fn apply_with_room(&mut self, command: &Command<'_>) -> Result<(), ReceiveError> {
+        let maintenance = self.filesystem.maintenance();
+        match self.apply(command) {
+            Err(error) if error.is_no_space() && maintenance.has_deletions() => {
+                maintenance.finish_deletions()?;
+                self.apply(command)
+            }
+            applied => applied,
         }
     }
 
@@ -177,8 +214,14 @@ impl<'f> Receiver<'f> {
             parent_transid: made.parent_transid,
             received: RunningHash::default(),
         };
+        self.note_names(name);
         self.current = Some(Current::begin(self.filesystem, &self.directory, name, token)?);
         Ok(())
+    }
+
+    fn note_names(&mut self, name: &[u8]) {
+        self.names.extend([name.to_vec(), partial_name(name)]);
+        self.names.extend(checkpoint_names(name));
     }
 
     /// Begins with the rest of a stream that was interrupted.
@@ -189,6 +232,7 @@ impl<'f> Receiver<'f> {
         let Some(partial) = wanted else {
             return Err(ReceiveError::NothingToResume { token: Box::new(token), partial: all });
         };
+        self.note_names(&partial.name);
         if token.received.bytes() == 0 {
             // All of the stream comes, and makes its subvolume anew.
             super::discard(self.filesystem, &self.directory, &partial.name)?;
@@ -220,9 +264,4 @@ impl<'f> Receiver<'f> {
         let all = partial_subvolumes(self.filesystem, &self.directory).unwrap_or_default();
         self.outcome.partial = all.into_iter().find(|partial| partial.name == name);
     }
-}
-
-/// An error of the file system, with the command that met it.
-pub(super) fn command_error(kind: CommandKind, path: &[u8], error: FsError) -> ReceiveError {
-    ReceiveError::Command { kind, path: path.to_vec(), error: Box::new(error) }
 }

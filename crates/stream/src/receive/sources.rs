@@ -1,102 +1,48 @@
 //! The subvolumes of the receiver that a stream names by UUID.
 
-use std::fmt;
-
 use vlinder_format::{Generation, RootId, Uuid};
 use vlinder_fs::{Filesystem, SubvolumeInformation};
 
 use super::ReceiveError;
+use super::candidate::{Candidate, SourceChange};
 
 /// The most candidates that an error tells.
 const MAX_TOLD: usize = 4;
 
-/// What is there in place of a subvolume that a stream names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// Its path from the top level.
-    pub path: Vec<u8>,
-    /// Its own UUID.
-    pub uuid: Uuid,
-    /// The UUID that it was received with; nil if it was not.
-    pub received_uuid: Uuid,
-    /// The transaction of the sender, if it was received; else that of its last change.
-    pub transid: Generation,
-    /// It takes changes.
-    pub is_writable: bool,
-}
-
-impl Candidate {
-    fn of(subvolume: &SubvolumeInformation) -> Self {
-        let is_received = !subvolume.received_uuid.is_nil();
-        Self {
-            path: subvolume.path.clone(),
-            uuid: subvolume.uuid,
-            received_uuid: subvolume.received_uuid,
-            transid: if is_received { subvolume.send_transaction } else { subvolume.change_transaction },
-            is_writable: !subvolume.is_read_only,
-        }
-    }
-}
-
-/// Candidates as the end of a sentence.
-pub(super) struct Told<'a>(pub &'a [Candidate]);
-
-impl fmt::Display for Told<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return write!(formatter, "nothing here was received from it, or from what it is a snapshot of");
-        }
-        write!(formatter, "what is here instead: ")?;
-        for (number, candidate) in self.0.iter().enumerate() {
-            let before = if number > 0 { "; " } else { "" };
-            let Candidate { path, uuid, received_uuid, transid, is_writable } = candidate;
-            write!(formatter, "{before}{} (UUID {uuid}", path.escape_ascii())?;
-            if received_uuid.is_nil() {
-                write!(formatter, ", last changed in transaction {transid}")?;
-            } else {
-                write!(formatter, ", received from {received_uuid} at {transid}")?;
-            }
-            write!(formatter, "{})", if *is_writable { ", writable" } else { "" })?;
-        }
-        Ok(())
-    }
-}
-
-/// The subvolume that was received from `uuid`, or that has that UUID itself, as the stream's sender had it
-/// at `transid`.
+/// The subvolume that was received from `uuid`, or that has that UUID itself.
+///
+/// Its transaction is compared only to choose among several. The stream of a sender that has a received copy
+/// itself names the UUID of what was received with the transaction of that copy, which means nothing here
+/// (Linux: `send_subvol_begin`). What is found is unchanged if it is read-only and, received, has not changed
+/// since.
 ///
 /// # Errors
-/// There is none, or only one that was changed since.
+/// There is none, or only one that was changed.
 pub(super) fn find(filesystem: &Filesystem, uuid: Uuid, transid: Generation) -> Result<RootId, ReceiveError> {
     let all = filesystem.subvolumes().all()?;
-    let mut changed = None;
     let is_it = |subvolume: &&SubvolumeInformation| {
-        !uuid.is_nil()
-            && !subvolume.is_deleted
-            && (subvolume.received_uuid == uuid || subvolume.uuid == uuid)
+        let has_uuid = subvolume.received_uuid == uuid || subvolume.uuid == uuid;
+        has_uuid && !uuid.is_nil() && !subvolume.is_deleted
     };
-    for subvolume in all.iter().filter(is_it) {
-        let is_received = subvolume.received_uuid == uuid;
-        // Of a received one, the change of its own that came after everything of the stream shows.
-        let found = match is_received {
-            true if subvolume.change_transaction > subvolume.receive_transaction => {
-                subvolume.change_transaction
-            }
-            true => subvolume.send_transaction,
-            false => subvolume.change_transaction,
-        };
-        if found == transid && subvolume.is_read_only {
+    let mut matching: Vec<&SubvolumeInformation> = all.iter().filter(is_it).collect();
+    // Those of the very transaction first, then the last that was made.
+    matching.reverse();
+    matching.sort_by_key(|subvolume| Candidate::of(subvolume).transid != transid);
+    let mut changed = None;
+    for subvolume in matching {
+        let change = if !subvolume.is_read_only {
+            SourceChange::Writable
+        } else if filesystem.subvolumes().was_changed_since_received(subvolume.id)? {
+            SourceChange::SinceReceived(subvolume.change_transaction)
+        } else {
             return Ok(subvolume.id);
-        }
-        changed = Some((subvolume, found));
+        };
+        changed.get_or_insert((subvolume, change));
     }
     Err(match changed {
-        Some((subvolume, found)) => ReceiveError::ChangedSource {
-            uuid,
-            expected: transid,
-            found,
-            candidate: Box::new(Candidate::of(subvolume)),
-        },
+        Some((subvolume, change)) => {
+            ReceiveError::ChangedSource { uuid, change, candidate: Box::new(Candidate::of(subvolume)) }
+        }
         None => ReceiveError::MissingSource { uuid, transid, present: relatives(&all, uuid) },
     })
 }

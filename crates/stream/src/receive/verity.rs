@@ -6,8 +6,8 @@
 use vlinder_base::sync::Arc;
 use vlinder_codec::merkle::MerkleHash;
 use vlinder_format::verity::MerkleDescriptor;
-use vlinder_fs::data::OpenCache;
-use vlinder_fs::{Filesystem, FsError, Inode};
+use vlinder_fs::data::{OpenCache, Seek};
+use vlinder_fs::{Filesystem, FsError, Inode, Refusal};
 
 /// Powers of two that a block may have bytes, as Linux has them.
 const LOG_BLOCK_BYTES: std::ops::RangeInclusive<u32> = 10..=16;
@@ -46,13 +46,23 @@ impl<'a> VerityParameters<'a> {
     /// What reading it met.
     pub fn digest(&self, filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<Vec<u8>, FsError> {
         let (size, cache) = (inode.size(), OpenCache::new());
+        let block_bytes = u64::from(self.block_bytes);
         let mut tree = MerkleBuilder { parameters: self, levels: Vec::new() };
+        let zeros = self.hash_of(&vec![0; self.block_bytes as usize]);
         let mut offset = 0;
         while offset < size {
+            // Holes are as large as a stream says, and cost nothing.
+            let data = match filesystem.files().seek(inode, &cache, offset, Seek::Data) {
+                Err(FsError::Refused(Refusal::NoSuchOffset)) => size,
+                found => found?,
+            };
+            let hole_blocks = (data - offset) / block_bytes;
+            tree.add(0, &zeros, hole_blocks);
+            offset += hole_blocks * block_bytes;
             let mut bytes = vec![0; PIECE_BYTES.min(size - offset) as usize];
             filesystem.files().read_at(inode, &cache, offset, &mut bytes)?;
             bytes.resize(bytes.len().next_multiple_of(self.block_bytes as usize), 0);
-            bytes.chunks(self.block_bytes as usize).for_each(|block| tree.add(0, &self.hash_of(block)));
+            bytes.chunks(self.block_bytes as usize).for_each(|block| tree.add(0, &self.hash_of(block), 1));
             offset += PIECE_BYTES;
         }
         let Some(mut descriptor) = MerkleDescriptor::decode(&[0; MerkleDescriptor::SIZE]) else {
@@ -82,18 +92,33 @@ struct MerkleBuilder<'a> {
 }
 
 impl MerkleBuilder<'_> {
-    /// Adds a hash to a level. There are at most as many levels as halvings of a 64-bit number.
-    fn add(&mut self, level: usize, hash: &[u8]) {
-        if level == self.levels.len() {
-            self.levels.push((0, Vec::new()));
-        }
-        let (count, block) = &mut self.levels[level];
-        *count += 1;
-        block.extend_from_slice(hash);
-        if block.len() == self.parameters.block_bytes as usize {
-            let full = std::mem::take(block);
-            let hash = self.parameters.hash_of(&full);
-            self.add(level + 1, &hash);
+    /// Adds a hash to a level, `count` times. There are at most as many levels as halvings of a 64-bit
+    /// number.
+    fn add(&mut self, level: usize, hash: &[u8], mut count: u64) {
+        let block_bytes = self.parameters.block_bytes as usize;
+        let hashes_per_block = (block_bytes / hash.len()) as u64;
+        while count > 0 {
+            if level == self.levels.len() {
+                self.levels.push((0, Vec::new()));
+            }
+            let (total, block) = &mut self.levels[level];
+            if block.is_empty() && count >= hashes_per_block {
+                // Whole blocks of one hash are all the same.
+                let blocks = count / hashes_per_block;
+                *total += blocks * hashes_per_block;
+                count %= hashes_per_block;
+                let hash = self.parameters.hash_of(&hash.repeat(hashes_per_block as usize));
+                self.add(level + 1, &hash, blocks);
+                continue;
+            }
+            *total += 1;
+            count -= 1;
+            block.extend_from_slice(hash);
+            if block.len() == block_bytes {
+                let full = std::mem::take(block);
+                let hash = self.parameters.hash_of(&full);
+                self.add(level + 1, &hash, 1);
+            }
         }
     }
 
@@ -108,7 +133,7 @@ impl MerkleBuilder<'_> {
                     let mut block = hashes.clone();
                     block.resize(self.parameters.block_bytes as usize, 0);
                     let hash = self.parameters.hash_of(&block);
-                    self.add(level + 1, &hash);
+                    self.add(level + 1, &hash, 1);
                 }
                 Some(_) => {}
             }

@@ -24,9 +24,7 @@ fn stream() -> (Vec<u8>, Vec<RunningHash>) {
     let mut stream = Vec::new();
     let mut writer = StreamWriter::new(&mut stream, Protocol::V2);
     writer.begin().unwrap();
-    writer
-        .put(&Command::Subvolume { path: b"s", uuid: Uuid([1; 16]), transid: Generation(7) })
-        .unwrap();
+    writer.put(&Command::Subvolume { path: b"s", uuid: Uuid([1; 16]), transid: Generation(7) }).unwrap();
     for number in 0..5_u8 {
         writer.put(&Command::MakeFile { path: &[b'a' + number], inode: None }).unwrap();
         let data = vec![number; 1 << (3 * number)];
