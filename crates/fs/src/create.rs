@@ -144,9 +144,9 @@ impl Names<'_> {
         }
     }
 
-    /// Makes a file of any type for the superuser, to which its directory passes on nothing but flags: neither
-    /// group nor ACLs nor the property of compression. So a receiver makes files, which have what their
-    /// stream says.
+    /// Makes a file of any type for the superuser, to which its directory passes on nothing but flags:
+    /// neither group nor ACLs nor the property of compression. So a receiver makes files, which have what
+    /// their stream says.
     ///
     /// # Errors
     /// As [`create_file`](Self::create_file), and as

@@ -242,7 +242,9 @@ impl FileContent<'_> {
     /// Refuses a write at an offset where nothing may change, and where the file's flags forbid it.
     fn check_write(&self, inode: &Inode, offset: u64, origin: WriteOrigin) -> Result<()> {
         let refusing = match origin {
-            WriteOrigin::Caller | WriteOrigin::Stream if offset < inode.size() => InodeFlags::IMMUTABLE.with(InodeFlags::APPEND),
+            WriteOrigin::Caller | WriteOrigin::Stream if offset < inode.size() => {
+                InodeFlags::IMMUTABLE.with(InodeFlags::APPEND)
+            }
             WriteOrigin::Caller | WriteOrigin::Stream => InodeFlags::IMMUTABLE,
             // Linux asks when a file is opened, and not again.
             _ => InodeFlags::NONE,

@@ -14,7 +14,9 @@ fn the_directory_passes_nothing_on() {
     let (root, caller) = (filesystem.root().unwrap(), Caller::superuser());
     let attributes = filesystem.attributes();
     let mut acl = vec![2, 0, 0, 0];
-    for (tag, permissions, id) in [(1_u16, 7_u16, u32::MAX), (2, 7, 5), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)] {
+    for (tag, permissions, id) in
+        [(1_u16, 7_u16, u32::MAX), (2, 7, 5), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)]
+    {
         acl.extend_from_slice(&tag.to_le_bytes());
         acl.extend_from_slice(&permissions.to_le_bytes());
         acl.extend_from_slice(&id.to_le_bytes());
@@ -46,7 +48,10 @@ fn the_directory_passes_nothing_on() {
     let text = tree(&filesystem, "two");
     assert_eq!(text.matches("posix_acl").count(), 1, "{text}");
     assert_eq!(text.matches("btrfs.compression").count(), 1, "{text}");
-    assert!(text.contains("\"/d/d\" Directory 40700 0:0") && text.contains("\"/d/f\" Regular 100600 0:0"), "{text}");
+    assert!(
+        text.contains("\"/d/d\" Directory 40700 0:0") && text.contains("\"/d/f\" Regular 100600 0:0"),
+        "{text}"
+    );
 }
 
 /// Set-id bits and capabilities are what the stream says, in whatever order it says it.
@@ -104,6 +109,45 @@ fn the_digest_of_a_file_under_verity_is_told() {
         assert!(text.ends_with(digest), "{text}, not {digest}");
     }
     assert_eq!(outcome.warning_count, 4);
+}
+
+/// A hole of any size is hashed at once, and as if its zeros had been read.
+#[test]
+fn the_digest_of_a_huge_hole_is_that_of_its_zeros() {
+    let filesystem = open(&image());
+    let verity =
+        |path, salt| Command::EnableVerity { path, algorithm: 1, block_size: 1024, salt, signature: b"" };
+    let size = 40_000_000;
+    let mut made = vec![begin(b"one")];
+    for path in [&b"hole"[..], b"written"] {
+        made.push(Command::MakeFile { path, inode: None });
+        made.push(Command::Write { path, offset: 5000, data: b"start" });
+        made.push(Command::Write { path, offset: 17_000_000, data: b"middle" });
+        made.push(Command::Truncate { path, size });
+    }
+    let zeros = [0; 40_000];
+    for offset in (40_000..size).step_by(zeros.len()).filter(|offset| *offset != 17_000_000 / 40_000 * 40_000)
+    {
+        made.push(Command::Write { path: b"written", offset, data: &zeros });
+    }
+    made.push(Command::MakeFile { path: b"huge", inode: None });
+    made.push(Command::Truncate { path: b"huge", size: (1 << 62) + 5 });
+    for path in [&b"hole"[..], b"written", b"huge"] {
+        made.push(verity(path, b"salt"));
+    }
+    let stream = support::stream(Protocol::V3, &made);
+    let (received, outcome) = receive_with(&filesystem, &stream, ReceiveOptions::default());
+    received.unwrap();
+    let digests: Vec<&Vec<u8>> = outcome
+        .warnings
+        .iter()
+        .map(|warning| {
+            let Warning::Verity { digest, .. } = warning else { panic!("{warning}") };
+            digest
+        })
+        .collect();
+    assert_eq!(digests[0], digests[1]);
+    assert_ne!(digests[0], digests[2]);
 }
 
 /// By an independent calculation; that of the empty file is the one in fs-verity's own documentation.

@@ -2,14 +2,15 @@
 
 use vlinder_format::{Generation, Uuid};
 use vlinder_fs::{Caller, Filesystem, Refusal};
-use vlinder_stream::receive::{ReceiveError, ReceiveOptions, discard};
+use vlinder_stream::receive::{ReceiveError, ReceiveOptions, Receiver, discard};
 use vlinder_stream::wire::{Command, EncodedWrite, Node, Protocol, Snapshot};
 
 use crate::support::{
     self, FIRST, begin, compressed, first, image, open, receive, receive_with, subvolumes, tree,
 };
 
-/// Receives commands into `two` after a few that make files in it; gives the error, and discards what is left.
+/// Receives commands into `two` after a few that make files in it; gives the error, and discards what is
+/// left.
 fn refused(filesystem: &Filesystem, command: Command<'_>) -> ReceiveError {
     let made = [
         Command::Subvolume { path: b"two", uuid: Uuid([8; 16]), transid: Generation(1) },
@@ -35,8 +36,24 @@ fn no_path_leads_out_of_the_subvolume() {
     let (before, names) = (tree(&filesystem, "one"), subvolumes(&filesystem));
     let long = [b'n'; 256];
     let paths: [&[u8]; 18] = [
-        b"..", b"../one/d/file", b"/etc/passwd", b"/", b"d/../../one/name", b"d/./f", b".", b"d//f", b"d/f/",
-        b"up/one/name", b"root/one", b"up/x", b"d/f/x", b"a\0b", &long, b"none/x", b"d/..", b"./d",
+        b"..",
+        b"../one/d/file",
+        b"/etc/passwd",
+        b"/",
+        b"d/../../one/name",
+        b"d/./f",
+        b".",
+        b"d//f",
+        b"d/f/",
+        b"up/one/name",
+        b"root/one",
+        b"up/x",
+        b"d/f/x",
+        b"a\0b",
+        &long,
+        b"none/x",
+        b"d/..",
+        b"./d",
     ];
     for path in paths {
         let node = Node { path, inode: None, mode: 0o020_666, device: 0 };
@@ -89,7 +106,10 @@ fn a_subvolume_has_a_name_alone() {
     for name in [&b"../x"[..], b"/x", b"a/b", b"", b".", b"..", b"a\0", &long] {
         let error = receive(&filesystem, &support::stream(Protocol::V1, &[begin(name)])).unwrap_err();
         assert!(
-            matches!(error, ReceiveError::Path { .. } | ReceiveError::Command { .. } | ReceiveError::Filesystem(_)),
+            matches!(
+                error,
+                ReceiveError::Path { .. } | ReceiveError::Command { .. } | ReceiveError::Filesystem(_)
+            ),
             "{error}"
         );
     }
@@ -107,7 +127,8 @@ fn a_subvolume_has_a_name_alone() {
     assert_eq!(subvolumes(&filesystem), [""; 0]);
     // The longest name still has a partial subvolume and checkpoints.
     let options = ReceiveOptions { checkpoint_bytes: 1, ..ReceiveOptions::default() };
-    let stream = support::stream(Protocol::V1, &[begin(&long[..255]), Command::MakeFile { path: b"f", inode: None }]);
+    let stream =
+        support::stream(Protocol::V1, &[begin(&long[..255]), Command::MakeFile { path: b"f", inode: None }]);
     receive_with(&filesystem, &stream[..stream.len() - 1], options).0.unwrap_err();
     let left = support::partial(&filesystem);
     assert_eq!(left[0].name, long[..255]);
@@ -128,12 +149,7 @@ fn a_path_through_another_subvolume_is_refused() {
     );
     // Somebody makes a subvolume inside the one that is being received.
     let shared = filesystem.clone();
-    let mut receiver = vlinder_stream::receive::Receiver::new(
-        &filesystem,
-        filesystem.root().unwrap(),
-        ReceiveOptions::default(),
-    )
-    .watched(|progress| {
+    let mut receiver = Receiver::new(&filesystem, filesystem.root().unwrap()).watched(|progress| {
         if progress.commands == 2 {
             let part = support::subvolume(&shared, "one.vlinder-partial").unwrap();
             let root = shared.inode(vlinder_fs::InodeId::root_of(part)).unwrap();
@@ -219,8 +235,17 @@ fn attributes_of_all_kinds_are_set_or_refused() {
     let path = b"d/f";
     let long = [b'x'; 256];
     let names: [&[u8]; 11] = [
-        b"", b"user.", b"user", b"system.nothing", b"none.x", b"btrfs.nothing", b"btrfs.", &long, b"trusted.",
-        b"system.posix_acl_access", b"system.posix_acl_default",
+        b"",
+        b"user.",
+        b"user",
+        b"system.nothing",
+        b"none.x",
+        b"btrfs.nothing",
+        b"btrfs.",
+        &long,
+        b"trusted.",
+        b"system.posix_acl_access",
+        b"system.posix_acl_default",
     ];
     for name in names {
         refused(&filesystem, Command::SetXattr { path, name, value: b"value" });
@@ -244,7 +269,9 @@ fn attributes_of_all_kinds_are_set_or_refused() {
     );
     receive(&filesystem, &stream).unwrap();
     let text = tree(&filesystem, "one");
-    for part in ["btrfs.compression=Ok(\"zstd\")", "security.selinux", "trusted.overlay.opaque", "user.empty", "lzo"] {
+    for part in
+        ["btrfs.compression=Ok(\"zstd\")", "security.selinux", "trusted.overlay.opaque", "user.empty", "lzo"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
@@ -254,7 +281,8 @@ fn attributes_of_all_kinds_are_set_or_refused() {
 fn what_is_remembered_of_a_stream_is_bounded() {
     let filesystem = open(&image());
     let mut made = vec![begin(b"one")];
-    let names: Vec<Vec<u8>> = (0..3000_u32).map(|number| format!("{number}-{}", "n".repeat(200)).into_bytes()).collect();
+    let names: Vec<Vec<u8>> =
+        (0..3000_u32).map(|number| format!("{number}-{}", "n".repeat(200)).into_bytes()).collect();
     let files: Vec<Vec<u8>> = names.iter().map(|name| [name, &b"/f"[..]].concat()).collect();
     for (path, file) in names.iter().zip(&files) {
         made.push(Command::MakeDirectory { path, inode: None });

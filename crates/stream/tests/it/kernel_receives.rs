@@ -6,7 +6,7 @@ use std::process::Command;
 
 use vlinder_base::sync::Arc;
 use vlinder_fs::{Filesystem, OpenOptions, RootId};
-use vlinder_stream::receive::{ReceiveOptions, Receiver};
+use vlinder_stream::receive::Receiver;
 use vlinder_stream::send::{ContentSource, Sending, SentSubvolume, send};
 use vlinder_stream::wire::{Protocol, StreamReader, StreamWriter};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
@@ -96,7 +96,8 @@ const SCENARIOS: &[(&str, &str, &str)] = &[
 ];
 
 /// What the kernel says when a file is compressed for the first time.
-pub const ALLOWED: &[&str] = &["BTRFS info (device DEVICE): setting incompat feature flag for COMPRESS_ZSTD*"];
+pub const ALLOWED: &[&str] =
+    &["BTRFS info (device DEVICE): setting incompat feature flag for COMPRESS_ZSTD*"];
 
 /// Sizes of directories and what nested subvolumes leave do not travel.
 pub const WALK: &str = "find . -inum 2 -prune -o -type d -printf '%P|%y|%#m|%U|%G|%T@\\n' \
@@ -143,7 +144,7 @@ fn receive_here(image: &Path, stream: &Path) {
     let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
     let directory = filesystem.root().unwrap();
     let mut streams = StreamReader::new(BufReader::new(std::fs::File::open(stream).unwrap()));
-    Receiver::new(&filesystem, directory, ReceiveOptions::default()).receive(&mut streams).unwrap();
+    Receiver::new(&filesystem, directory).receive(&mut streams).unwrap();
     filesystem.close().unwrap();
 }
 

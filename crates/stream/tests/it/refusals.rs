@@ -2,7 +2,7 @@
 
 use vlinder_format::{Generation, Uuid};
 use vlinder_fs::Caller;
-use vlinder_stream::receive::{ReceiveError, ReceiveOptions};
+use vlinder_stream::receive::{ReceiveError, ReceiveOptions, SourceChange};
 use vlinder_stream::wire::{Command, Protocol, Snapshot};
 
 use crate::support::{self, FIRST, SECOND, first, image, open, receive, receive_with, second, subvolumes};
@@ -24,12 +24,15 @@ fn a_missing_parent_is_named_with_what_is_there() {
         parent_uuid: Uuid([5; 16]),
         parent_transid: Generation(3),
     };
-    let error = receive(&filesystem, &support::stream(Protocol::V1, &[Command::Snapshot(other)])).unwrap_err();
+    let error =
+        receive(&filesystem, &support::stream(Protocol::V1, &[Command::Snapshot(other)])).unwrap_err();
     let ReceiveError::MissingSource { uuid, transid, ref present } = error else { panic!("{error}") };
     assert_eq!((uuid, transid), (Uuid([5; 16]), Generation(3)));
     assert_eq!(present.len(), 1);
     assert_eq!((&present[0].path[..], present[0].received_uuid), (&b"one"[..], FIRST));
-    assert!(error.to_string().contains(&format!("one (UUID {}, received from {FIRST} at 7)", present[0].uuid)));
+    assert!(
+        error.to_string().contains(&format!("one (UUID {}, received from {FIRST} at 7)", present[0].uuid))
+    );
     assert_eq!(subvolumes(&filesystem), ["one"]);
 }
 
@@ -51,13 +54,42 @@ fn a_parent_that_was_changed_is_refused_and_nothing_is_made() {
     filesystem.sync().unwrap();
     let error = receive(&filesystem, &second()).unwrap_err();
     assert!(matches!(error, ReceiveError::MissingSource { uuid, .. } if uuid == FIRST), "{error}");
-    // Marked as received at another transaction, it has the UUID, and is not what the stream is made for.
-    filesystem.subvolumes().set_received(&caller, one, (FIRST, Generation(6)), b"trusted.none").unwrap();
-    let error = receive(&filesystem, &second()).unwrap_err();
-    let ReceiveError::ChangedSource { uuid, expected, found, .. } = error else { panic!("{error}") };
-    assert_eq!((uuid, expected, found), (FIRST, Generation(7), Generation(6)));
-    assert!(error.to_string().contains(&FIRST.to_string()), "{error}");
     assert_eq!(subvolumes(&filesystem), ["one"]);
+}
+
+/// A sender that has a received copy itself names the transaction of that copy.
+#[test]
+fn another_transaction_is_taken_and_a_writable_parent_is_not() {
+    let filesystem = open(&image());
+    receive(&filesystem, &first()).unwrap();
+    let caller = Caller::superuser();
+    let one = support::subvolume(&filesystem, "one").unwrap();
+    filesystem.subvolumes().set_received(&caller, one, (FIRST, Generation(6)), b"trusted.none").unwrap();
+    receive(&filesystem, &second()).unwrap();
+    filesystem.subvolumes().delete(&caller, &filesystem.root().unwrap(), b"two").unwrap();
+    // Its own UUID, writable.
+    let live = filesystem.subvolumes().create(&caller, &filesystem.root().unwrap(), b"live").unwrap();
+    let information = filesystem.subvolumes().information(live.root).unwrap();
+    let made = Snapshot {
+        path: b"two",
+        uuid: SECOND,
+        transid: Generation(9),
+        parent_uuid: information.uuid,
+        parent_transid: information.change_transaction,
+    };
+    let stream = support::stream(Protocol::V1, &[Command::Snapshot(made)]);
+    let error = receive(&filesystem, &stream).unwrap_err();
+    let ReceiveError::ChangedSource { uuid, change: SourceChange::Writable, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(uuid, information.uuid);
+    assert!(
+        error.to_string().contains(&format!("{uuid} is not what the stream is made for: it is writable")),
+        "{error}"
+    );
+    assert_eq!(subvolumes(&filesystem), ["one", "live"]);
+    filesystem.subvolumes().set_read_only(&caller, live.root, true, false).unwrap();
+    receive(&filesystem, &stream).unwrap();
 }
 
 #[test]

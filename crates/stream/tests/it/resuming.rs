@@ -2,8 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use vlinder_fs::Caller;
+use vlinder_fs::{Caller, RenameMode};
 use vlinder_stream::receive::{ReceiveError, ReceiveOptions, Receiver, discard};
+use vlinder_stream::resume::ResumeToken;
 use vlinder_stream::wire::{Command, Protocol, StreamReader};
 use vlinder_testkit::subject::own_check_data;
 
@@ -28,7 +29,7 @@ fn break_off(filesystem: &vlinder_fs::Filesystem, stream: &[u8], length: usize, 
         return receive(filesystem, stream).unwrap();
     };
     assert!(matches!(received, Err(ReceiveError::Wire(_))), "{length}: {received:?}");
-    assert_eq!(partial(filesystem), [left.clone()]);
+    assert_eq!(partial(filesystem), std::slice::from_ref(&left));
     assert_eq!(left.name, name.as_bytes());
     // Linux takes it for an ordinary subvolume.
     let part = subvolume(filesystem, &format!("{name}.vlinder-partial")).unwrap();
@@ -48,7 +49,9 @@ fn a_stream_cut_off_at_every_byte_goes_on() {
     let expected = tree(&filesystem, "one");
     let before = filesystem.subvolumes().information(subvolume(&filesystem, "one").unwrap()).unwrap();
     delete(&filesystem, "one");
-    let is_data = |place: usize| stream[place - 3..(place + 3).min(stream.len())].iter().all(|byte| *byte == stream[place - 1]);
+    let is_data = |place: usize| {
+        stream[place - 3..(place + 3).min(stream.len())].iter().all(|byte| *byte == stream[place - 1])
+    };
     let mut places = 0;
     for length in 0..stream.len() {
         if length > 40 && length + 3 < stream.len() && is_data(length) {
@@ -101,13 +104,13 @@ fn what_is_interrupted_again_and_again_is_whole_at_last() {
         rounds += 1;
         let (mut commands, directory) = (0, filesystem.root().unwrap());
         let options = ReceiveOptions { checkpoint_bytes: 100, ..ReceiveOptions::default() };
-        let mut receiver = Receiver::new(&filesystem, directory, options).watched(|progress| {
+        let mut receiver = Receiver::new(&filesystem, directory).with_options(options).watched(|progress| {
             assert!(progress.bytes > 0 && progress.commands > 0);
             commands += 1;
             if commands == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         match receiver.receive(&mut StreamReader::new(&input[..])) {
-            Ok(()) => break,
+            Ok(_) => break,
             Err(ReceiveError::Interrupted) => {}
             Err(error) => panic!("{error}"),
         }
@@ -133,6 +136,62 @@ fn what_is_discarded_is_gone() {
     }
     let error = discard(&filesystem, &filesystem.root().unwrap(), b"one").unwrap_err();
     assert!(matches!(error, ReceiveError::NoSuchPartial { .. }), "{error}");
+}
+
+/// Receives a part with a checkpoint, and gives its token.
+fn receive_part(filesystem: &vlinder_fs::Filesystem, stream: &[u8]) -> ResumeToken {
+    let options = ReceiveOptions { checkpoint_bytes: 1, ..ReceiveOptions::default() };
+    let (_, outcome) = receive_with(filesystem, &stream[..2000], options);
+    outcome.partial.unwrap().token.unwrap()
+}
+
+/// The power may fail between the steps that end a receive.
+#[test]
+fn what_has_its_name_already_and_no_mark_goes_on() {
+    let filesystem = open(&image());
+    let (root, caller, stream) = (filesystem.root().unwrap(), Caller::superuser(), first());
+    receive(&filesystem, &stream).unwrap();
+    let expected = tree(&filesystem, "one");
+    delete(&filesystem, "one");
+    let token = receive_part(&filesystem, &stream);
+    let partial_name = b"one.vlinder-partial";
+    filesystem.names().rename(&caller, &root, partial_name, &root, b"one", RenameMode::NoReplace).unwrap();
+    assert_eq!(partial(&filesystem)[0].token, Some(token));
+    receive(&filesystem, &rest_of(&stream, token)).unwrap();
+    assert_eq!(tree(&filesystem, "one"), expected);
+    assert_eq!(subvolumes(&filesystem), ["one"]);
+}
+
+#[test]
+fn a_checkpoint_beside_what_is_whole_is_told_and_discarded() {
+    let filesystem = open(&image());
+    let stream = first();
+    let token = receive_part(&filesystem, &stream);
+    delete(&filesystem, "one.vlinder-partial");
+    let named = ReceiveOptions { name: Some(b"other".to_vec()), ..ReceiveOptions::default() };
+    receive_with(&filesystem, &stream, named).0.unwrap();
+    let (root, caller) = (filesystem.root().unwrap(), Caller::superuser());
+    filesystem.names().rename(&caller, &root, b"other", &root, b"one", RenameMode::NoReplace).unwrap();
+    let before = tree(&filesystem, "one");
+    let error = receive(&filesystem, &rest_of(&stream, token)).unwrap_err();
+    assert!(matches!(error, ReceiveError::NameTaken { ref name } if name == b"one"), "{error}");
+    assert_eq!(tree(&filesystem, "one"), before);
+    discard(&filesystem, &root, b"one").unwrap();
+    assert_eq!(subvolumes(&filesystem), ["one"]);
+    assert_eq!(tree(&filesystem, "one"), before);
+}
+
+/// The mark is in every snapshot of a partial subvolume.
+#[test]
+fn a_snapshot_of_what_is_partial_stays() {
+    let filesystem = open(&image());
+    let (root, caller, stream) = (filesystem.root().unwrap(), Caller::superuser(), first());
+    let token = receive_part(&filesystem, &stream);
+    let part = subvolume(&filesystem, "one.vlinder-partial").unwrap();
+    filesystem.subvolumes().snapshot(&caller, part, &root, b"kept", false).unwrap();
+    receive(&filesystem, &rest_of(&stream, token)).unwrap();
+    assert_eq!(subvolumes(&filesystem), ["kept", "one"]);
+    assert!(partial(&filesystem).is_empty());
 }
 
 #[test]
@@ -166,7 +225,8 @@ fn a_stream_can_neither_fake_nor_remove_the_token() {
         Command::SetXattr { path: b"f", name, value: b"kept" },
     ];
     let stream = support::stream(Protocol::V1, &commands);
-    let (received, outcome) = receive_with(&filesystem, &stream[..stream.len() - 10], ReceiveOptions::default());
+    let (received, outcome) =
+        receive_with(&filesystem, &stream[..stream.len() - 10], ReceiveOptions::default());
     received.unwrap_err();
     assert_eq!(outcome.warning_count, 1);
     let left = partial(&filesystem);

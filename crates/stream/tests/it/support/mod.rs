@@ -7,19 +7,24 @@ use vlinder_base::sync::Arc;
 use vlinder_device::{Device, MemoryDevice};
 use vlinder_format::{Generation, Uuid};
 use vlinder_fs::{Caller, FileType, Filesystem, FsError, Inode, InodeId, OpenOptions, RootId, Timestamp};
-use vlinder_stream::receive::{
-    PartialSubvolume, ReceiveError, ReceiveOptions, Receiver, partial_subvolumes,
-};
+use vlinder_stream::receive::{PartialSubvolume, ReceiveError, ReceiveOptions, Receiver, partial_subvolumes};
 use vlinder_stream::resume::{ResumeToken, ResumingWriter};
-use vlinder_stream::wire::{Command, EncodedWrite, Node, Protocol, Snapshot, StreamReader, StreamWriter, Times};
+use vlinder_stream::wire::{
+    Command, EncodedWrite, Node, Protocol, Snapshot, StreamReader, StreamWriter, Times,
+};
 use vlinder_testkit::subject::{self, Recipe};
 
 pub const FIRST: Uuid = Uuid([1; 16]);
 pub const SECOND: Uuid = Uuid([2; 16]);
 
-/// An empty file system in memory.
+/// An empty file system in memory, which holds what is written alone.
 pub fn image() -> MemoryDevice {
     Recipe { device_bytes: 256 << 20, ..Recipe::default() }.in_memory()
+}
+
+/// As [`image`], the smallest one that can be filled quickly.
+pub fn small_image() -> MemoryDevice {
+    Recipe { device_bytes: 128 << 20, ..Recipe::default() }.in_memory()
 }
 
 pub fn open(image: &MemoryDevice) -> Filesystem {
@@ -182,8 +187,8 @@ pub fn receive_with(
     stream: &[u8],
     options: ReceiveOptions,
 ) -> (Result<(), ReceiveError>, vlinder_stream::receive::Outcome) {
-    let mut receiver = Receiver::new(filesystem, filesystem.root().unwrap(), options);
-    let received = receiver.receive(&mut StreamReader::new(stream));
+    let mut receiver = Receiver::new(filesystem, filesystem.root().unwrap()).with_options(options);
+    let received = receiver.receive(&mut StreamReader::new(stream)).map(drop);
     (received, receiver.into_outcome())
 }
 
@@ -250,7 +255,8 @@ fn tell(filesystem: &Filesystem, inode: &Arc<Inode>, path: &str, text: &mut Stri
     names.sort();
     for name in names {
         let value = attributes.extended_attribute(&caller, inode, &name);
-        write!(text, " {}={:?}", name.escape_ascii(), value.map(|value| value.escape_ascii().to_string())).unwrap();
+        write!(text, " {}={:?}", name.escape_ascii(), value.map(|value| value.escape_ascii().to_string()))
+            .unwrap();
     }
     match of.file_type {
         FileType::Regular => {
