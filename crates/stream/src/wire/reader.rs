@@ -30,7 +30,7 @@ impl<R: Read> StreamReader<R> {
     }
 
     /// The last command that was read, head and attributes, with zeros in place of its checksum.
-    pub(crate) fn last_command(&self) -> &[u8] {
+    pub fn last_command(&self) -> &[u8] {
         &self.command
     }
 
