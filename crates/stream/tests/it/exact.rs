@@ -1,8 +1,10 @@
 //! What is received is what the stream says, and nothing that the receiver's directories would pass on.
 
-use vlinder_fs::{AttributeMode, Caller, GroupId, SetAttributes};
+use vlinder_fs::data::OpenCache;
+use vlinder_fs::{AttributeMode, ByteRange, Caller, GroupId, InodeId, SetAttributes};
 use vlinder_stream::receive::{ReceiveOptions, Warning};
-use vlinder_stream::wire::{Command, Protocol};
+use vlinder_stream::wire::{Command, EncodedWrite, Protocol};
+use vlinder_testkit::subject::read;
 
 use crate::support::{self, begin, first, image, open, receive_with, second, tree};
 
@@ -157,6 +159,43 @@ const DIGESTS: [&str; 4] = [
     "sha256:af408df95e13ffb7c4c8896fc37f971739e9cb94fee3a457ee6b1b1c9fd43dee",
     "sha512:e99321800db90a863efc3001aa32cf7ed2b8e5537e148f5cc8ee3521be87e15db670e36ae24ffad775f346a7366d4b7668af8e1c6d3b4ed44f539826e10b7dec",
 ];
+
+/// An extent that comes whole is stored as it came; of a part, its bytes are written.
+#[test]
+fn a_compressed_extent_is_kept_if_all_of_it_is_shown() {
+    let filesystem = open(&image());
+    let zlib = support::compressed();
+    let encoded = |path, file_length, unencoded_offset| {
+        let (unencoded_length, compression) = (8192, 1);
+        let (offset, encryption, data) = (0, 0, &zlib[..]);
+        Command::EncodedWrite(EncodedWrite {
+            path,
+            offset,
+            file_length,
+            unencoded_length,
+            unencoded_offset,
+            compression,
+            encryption,
+            data,
+        })
+    };
+    let file = |path| Command::MakeFile { path, inode: None };
+    let names: [(&[u8], u64, u64, bool); 3] =
+        [(b"whole", 8192, 0, true), (b"head", 4096, 0, false), (b"tail", 4096, 4096, false)];
+    let mut made = vec![begin(b"one")];
+    for (path, length, offset, _) in names {
+        made.extend([file(path), encoded(path, length, offset)]);
+    }
+    receive_with(&filesystem, &support::stream(Protocol::V2, &made), ReceiveOptions::default()).0.unwrap();
+    filesystem.sync().unwrap();
+    let root = filesystem.inode(InodeId::root_of(support::subvolume(&filesystem, "one").unwrap())).unwrap();
+    for (path, length, _, is_kept) in names {
+        let inode = filesystem.names().lookup(&Caller::superuser(), &root, path).unwrap();
+        let runs = filesystem.files().extent_map(&inode, &OpenCache::new(), ByteRange::ALL, 10).unwrap();
+        assert!(!runs.is_empty() && runs.iter().all(|run| run.encoded == is_kept), "{runs:?}");
+        assert_eq!(read(&filesystem, &inode).unwrap(), vec![b'z'; length as usize]);
+    }
+}
 
 #[test]
 fn a_change_is_received_on_what_was_received() {

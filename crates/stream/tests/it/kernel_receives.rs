@@ -115,6 +115,11 @@ pub fn bash(directory: &Path, script: &str) -> String {
 fn send_to(image: &Path, parent: Option<&[u8]>, name: &[u8], file: &Path) {
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
     let filesystem = Filesystem::open(&[image], options).unwrap();
+    send_into(&filesystem, parent, name, std::fs::File::create(file).unwrap());
+}
+
+/// Sends a subvolume of a file system in which nothing waits in memory.
+pub fn send_into(filesystem: &Filesystem, parent: Option<&[u8]>, name: &[u8], output: impl std::io::Write) {
     let forest = filesystem.engine().forest();
     let sent = |name: &[u8]| {
         let id: RootId = filesystem.subvolumes().at(name).unwrap();
@@ -124,7 +129,7 @@ fn send_to(image: &Path, parent: Option<&[u8]>, name: &[u8], file: &Path) {
         SentSubvolume { forest, root, uuid: item.uuid(), transid: item.change_transaction() }
     };
     let parent = parent.map(sent);
-    let mut output = StreamWriter::new(std::fs::File::create(file).unwrap(), Protocol::V1);
+    let mut output = StreamWriter::new(output, Protocol::V1);
     output.begin().unwrap();
     let engine = filesystem.engine();
     let source = ContentSource {

@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 
 use vlinder_fs::{Caller, RenameMode};
 use vlinder_stream::receive::{ReceiveError, ReceiveOptions, Receiver, discard};
-use vlinder_stream::resume::ResumeToken;
-use vlinder_stream::wire::{Command, Protocol, StreamReader};
+use vlinder_stream::resume::{ResumeToken, ResumingWriter};
+use vlinder_stream::wire::{Command, Protocol, StreamReader, WireError};
 use vlinder_testkit::subject::own_check_data;
 
+use crate::kernel_receives::send_into;
 use crate::support::{
     self, first, image, open, open_device, partial, receive, receive_with, rest_of, second, subvolume,
     subvolumes, tree,
@@ -136,6 +137,67 @@ fn what_is_discarded_is_gone() {
     }
     let error = discard(&filesystem, &filesystem.root().unwrap(), b"one").unwrap_err();
     assert!(matches!(error, ReceiveError::NoSuchPartial { .. }), "{error}");
+}
+
+/// What breaks after so many bytes, as a pipe whose writer is gone by a signal, or a network.
+struct BrokenPipe<'a>(&'a [u8]);
+
+impl std::io::Read for BrokenPipe<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self.0.read(buffer)? {
+            0 => Err(std::io::ErrorKind::BrokenPipe.into()),
+            length => Ok(length),
+        }
+    }
+}
+
+/// Where the commands of a stream end.
+fn ends_of_commands(stream: &[u8]) -> Vec<usize> {
+    let mut reader = StreamReader::new(stream);
+    let protocol = reader.begin().unwrap().unwrap();
+    let mut ends = vec![reader.position() as usize];
+    while reader.next_command(protocol).unwrap() != Command::End {
+        ends.push(reader.position() as usize);
+    }
+    ends
+}
+
+/// What this program sends goes on when it is sent again: the bytes are the same, and those that were
+/// received are held back.
+#[test]
+fn what_is_sent_again_goes_on_after_a_broken_pipe() {
+    let source = open(&image());
+    receive(&source, &first()).unwrap();
+    receive(&source, &second()).unwrap();
+    source.sync().unwrap();
+    let target = open(&image());
+    for (parent, name) in [(None, "one"), (Some(&b"one"[..]), "two")] {
+        let mut stream = Vec::new();
+        send_into(&source, parent, name.as_bytes(), &mut stream);
+        receive(&target, &stream).unwrap();
+        let expected = tree(&target, name);
+        delete(&target, name);
+        for end in ends_of_commands(&stream) {
+            let mut receiver = Receiver::new(&target, target.root().unwrap());
+            let error = receiver.receive(&mut StreamReader::new(BrokenPipe(&stream[..end]))).unwrap_err();
+            assert!(matches!(error, ReceiveError::Wire(WireError::Io(_))), "{error}");
+            assert!(subvolume(&target, name).is_none());
+            let mut again = Vec::new();
+            match receiver.into_outcome().partial {
+                Some(left) => {
+                    let mut writer = ResumingWriter::new(&mut again, left.token.unwrap());
+                    send_into(&source, parent, name.as_bytes(), &mut writer);
+                    writer.finish().unwrap();
+                    assert!(again.len() < stream.len() - end + 400, "{} after {end}", again.len());
+                }
+                None => again.clone_from(&stream),
+            }
+            receive(&target, &again).unwrap();
+            assert_eq!(tree(&target, name), expected, "{name}: {end}");
+            delete(&target, name);
+        }
+        receive(&target, &stream).unwrap();
+    }
 }
 
 /// Receives a part with a checkpoint, and gives its token.
