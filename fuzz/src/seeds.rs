@@ -9,6 +9,7 @@ use vlinder_format::block::{BlockRules, HEADER_SIZE};
 use vlinder_format::{Block, Generation, Key, Uuid};
 use vlinder_fs::path::Files;
 use vlinder_fs::{AttributeMode, Caller, Filesystem, OpenOptions};
+use vlinder_stream::resume::{ResumeToken, RunningHash};
 use vlinder_stream::wire::{Command, Protocol, StreamWriter};
 use vlinder_testkit::subject::{MkfsFeatures, Recipe};
 use vlinder_volume::Profile;
@@ -226,12 +227,19 @@ fn sent_streams() -> Vec<(&'static str, Vec<u8>)> {
         Command::Write { path: b"b", offset: 3, data: b"content" },
         Command::End,
     ];
+    let (parent_uuid, parent_transid, received) = (uuid, transid, RunningHash::default());
     for (version, protocol) in [Protocol::V1, Protocol::V2, Protocol::V3].into_iter().enumerate() {
+        let token = ResumeToken { protocol, uuid, transid, parent_uuid, parent_transid, received };
+        inputs.push(("resume-token", [&[8, 0], token.to_string().as_bytes()].concat()));
+        inputs.push(("resume-token", (8..=120).collect()));
         let mut stream = vec![6];
         let mut writer = StreamWriter::new(&mut stream, protocol);
         let written =
             writer.begin().and_then(|()| commands.iter().try_for_each(|command| writer.put(command)));
         written.and_then(|()| writer.flush()).expect("a list takes all");
+        for place in 0..6 {
+            inputs.push(("stream-resume", [&[9, place], &stream[1..]].concat()));
+        }
         inputs.push(("stream", stream));
         for command in &commands {
             let mut whole = Vec::new();

@@ -1,6 +1,10 @@
-//! Streams of send.
+//! Streams of send, and going on with them.
+
+use std::io::Write;
 
 use vlinder_codec::checksum::crc32c;
+use vlinder_format::{Generation, Uuid};
+use vlinder_stream::resume::{ResumeToken, ResumingWriter, RunningHash};
 use vlinder_stream::wire::{Command, CommandKind, Protocol, StreamReader, StreamWriter};
 
 use crate::input::Input;
@@ -36,6 +40,65 @@ pub fn edit(input: &[u8]) {
     let Ok(command) = reader.next_command(protocol) else { return };
     assert_eq!(Some(command.kind()), CommandKind::from_number(number));
     comes_back(&command, protocol);
+}
+
+/// A token's text: any bytes after a 0, which a token that is accepted gives again; or what a token holds,
+/// which comes back from its text.
+pub fn token(input: &[u8]) {
+    let mut input = Input(input);
+    if input.u8() == 0 {
+        let text = String::from_utf8_lossy(input.rest());
+        if let Ok(token) = text.parse::<ResumeToken>() {
+            assert_eq!(token.to_string(), text);
+        }
+        return;
+    }
+    let mut uuid = || {
+        let mut uuid = [0; 16];
+        uuid.fill_with(|| input.u8());
+        Uuid(uuid)
+    };
+    let (uuid, parent_uuid) = (uuid(), uuid());
+    let (transid, parent_transid) = (Generation(input.u64()), Generation(input.u64()));
+    let mut received = RunningHash::default();
+    while !input.is_empty() {
+        let mut command = vec![0; 10];
+        command.extend(input.take(30));
+        received.add(&command);
+    }
+    let protocol = PROTOCOLS[received.bytes() as usize % PROTOCOLS.len()];
+    let token = ResumeToken { protocol, uuid, transid, parent_uuid, parent_transid, received };
+    assert_eq!(token.to_string().parse(), Ok(token));
+}
+
+/// Any bytes as what a sender writes who goes on with a stream: after its place, nothing but the rest comes.
+pub fn resume(input: &[u8]) {
+    let mut input = Input(input);
+    let place = input.below(8);
+    let stream = input.rest();
+    let mut reader = StreamReader::new(stream);
+    let Ok(Some(protocol)) = reader.begin() else { return };
+    let mut received = RunningHash::default();
+    for _ in 0..place {
+        match reader.next_command(protocol) {
+            Ok(Command::End) | Err(_) => return,
+            Ok(_) => received.add(reader.last_command()),
+        }
+    }
+    let (uuid, transid) = (Uuid([1; 16]), Generation(2));
+    let token = ResumeToken { protocol, uuid, transid, parent_uuid: uuid, parent_transid: transid, received };
+    let mut writer = ResumingWriter::new(Vec::new(), token);
+    writer.write_all(stream).expect("these commands were received");
+    let rest = writer.finish().expect("the place was reached");
+    let expected = &stream[reader.position() as usize..];
+    assert!(rest.ends_with(expected), "the rest comes");
+    let mut again = StreamReader::new(&rest[..rest.len() - expected.len()]);
+    assert!(matches!(again.begin(), Ok(Some(found)) if found == protocol));
+    let text = token.to_string();
+    match again.next_command(protocol) {
+        Ok(Command::SetXattr { path: b"", value, .. }) => assert_eq!(value, text.as_bytes()),
+        other => panic!("{other:?} in place of a token"),
+    }
 }
 
 /// A command that was read is written, and read again as the same one.

@@ -107,6 +107,8 @@ const OTHERS: &[Target] = &[
     target(5, "block-edit", Group::Structures, blocks::edits),
     target(6, "stream", Group::Structures, streams::run),
     target(7, "stream-edit", Group::Structures, streams::edit),
+    target(8, "resume-token", Group::Structures, streams::token),
+    target(9, "stream-resume", Group::Structures, streams::resume),
     target(20, "zlib-read", Group::Codecs, codecs::zlib_read),
     target(21, "lzo-read", Group::Codecs, codecs::lzo_read),
     target(22, "zstd-read", Group::Codecs, codecs::zstd_read),

@@ -23,6 +23,7 @@ impl Request {
             | Self::SubvolumeSetDefault { .. }
             | Self::LabelSet { .. }
             | Self::Receive { .. }
+            | Self::ReceiveDiscard { .. }
             | Self::PropertySet { .. } => Effect::Changes,
             Self::ByCall { request } => request.effect(),
             Self::Mount
@@ -43,6 +44,7 @@ impl Request {
             | Self::Statistics
             | Self::Lease
             | Self::LeaseConfirm
+            | Self::ReceiveParts { .. }
             | Self::Unmount => Effect::Keeps,
         }
     }

@@ -28,6 +28,7 @@ mod patience;
 mod peer;
 pub mod places;
 pub mod protocol;
+pub mod receive;
 pub mod server;
 pub mod unmount;
 mod upload;

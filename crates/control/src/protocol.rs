@@ -158,6 +158,21 @@ pub enum Request {
     Receive {
         /// The directory that the subvolumes go to.
         directory: Name,
+        /// How.
+        #[serde(flatten)]
+        how: ReceiveRequest,
+    },
+    /// What was received in part in a directory: [`Answer::Parts`]. For root and the mount's owner.
+    ReceiveParts {
+        /// The directory.
+        directory: Name,
+    },
+    /// Removes what was received in part of a subvolume: [`Answer::Done`]. For root and the mount's owner.
+    ReceiveDiscard {
+        /// The directory.
+        directory: Name,
+        /// The name that the subvolume was to have.
+        name: Name,
     },
     /// Commits, so that unmounting is quick: [`Answer::Prepared`]; then, once the mount has ended,
     /// [`Answer::Finished`] or an error. For root and the mount's owner.
@@ -246,6 +261,17 @@ pub enum Answer {
     Received {
         /// In the order of the streams.
         subvolumes: Vec<ReceivedSubvolume>,
+        /// What was not applied although nothing is wrong with it.
+        #[serde(deserialize_with = "as_printable::list", default)]
+        warnings: Vec<String>,
+        /// Commands that could not be applied, where the client allowed that.
+        #[serde(deserialize_with = "as_printable::list", default)]
+        errors: Vec<String>,
+    },
+    /// What was received in part.
+    Parts {
+        /// By directory, in no order.
+        parts: Vec<PartialRecord>,
     },
     /// The commit is done, the mount may end.
     Prepared {
@@ -300,6 +326,29 @@ pub struct ReceivedSubvolume {
     pub number: u64,
     /// Its name in the directory.
     pub name: Name,
+    /// Every command of its stream was applied.
+    pub is_whole: bool,
+}
+
+/// How streams are received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiveRequest {
+    /// Receiving ends with so many commands that could not be applied; 0 is never.
+    pub max_errors: u64,
+    /// The first end command ends all.
+    pub ends_at_end_command: bool,
+}
+
+/// What was received in part of a subvolume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartialRecord {
+    /// The name that it is to have.
+    pub name: Name,
+    /// What the sender needs to go on; none where receiving had not begun.
+    #[serde(deserialize_with = "as_printable::option", default)]
+    pub token: Option<String>,
+    /// Bytes of the stream that need not come again.
+    pub received_bytes: u64,
 }
 
 /// A run of a file, with the facts of FS_IOC_FIEMAP.

@@ -100,8 +100,8 @@ pub use file_node::FileNode;
 pub use file_store::FileStore;
 pub use file_tree::FileTree;
 pub use flush::{
-    flush, flush_ahead, flush_all, flush_replaced, flush_subvolume, flush_until_below_limit, lock_settled,
-    store_dirty,
+    EncodedBytes, flush, flush_ahead, flush_all, flush_replaced, flush_subvolume, flush_until_below_limit,
+    lock_settled, store_dirty, write_encoded,
 };
 pub use held::Stretch;
 pub use ids::InodeId;

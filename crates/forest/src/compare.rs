@@ -5,6 +5,7 @@
 //! it unread (Linux: `btrfs_compare_trees`). What is read grows with the difference and not with the trees.
 
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::{Block, Generation, Key, Level, Logical, RootId};
@@ -80,6 +81,33 @@ pub fn compare<E: From<ForestError>>(
             },
         }
     }
+}
+
+/// Shows the items of all leaves that a transaction after `since` wrote, in the order of their keys, until
+/// `each` breaks off: items that were changed since, and their neighbours (Linux: `btrfs_search_forward`).
+/// What is read grows with what was changed and not with the tree, which must stand still.
+///
+/// # Errors
+/// What reading met.
+pub fn visit_leaves_since(
+    (trees, tree): (&Trees, &Root),
+    since: Generation,
+    mut each: impl FnMut(Key, &[u8]) -> ControlFlow<()>,
+) -> Result<(), ForestError> {
+    let mut side = Side::new(trees, tree, Readahead::None);
+    while let Some(current) = side.current() {
+        match current.block {
+            Some((_, generation)) if generation <= since => side.step_over(),
+            Some(_) => side.descend(|_| false)?,
+            None => {
+                if side.item().is_some_and(|(key, data)| each(key, data).is_break()) {
+                    return Ok(());
+                }
+                side.step_over();
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Which side goes on first. A pointer stands for all from its key on, so the side whose key is lower goes

@@ -23,7 +23,7 @@ mod referrer;
 mod root_items;
 
 pub use checksums::{ChecksumLookup, ExpectedChecksums, MissingChecksum};
-pub use compare::{Difference, compare};
+pub use compare::{Difference, compare, visit_leaves_since};
 pub use error::ForestError;
 pub use extent_users::{ExtentUser, ExtentUsers, FoundExtent, PendingReferences};
 pub use extents::ExtentWalk;

@@ -80,8 +80,7 @@ impl BackgroundWork {
             return Ok(());
         }
         let synced = self.maintenance.sync().map(drop);
-        let freed =
-            if self.maintenance.store().engine().dead_trees().is_empty() { Ok(()) } else { self.run() };
+        let freed = if self.maintenance.has_deletions() { self.run() } else { Ok(()) };
         SpaceFailure::graver(synced, freed)
     }
 

@@ -10,7 +10,7 @@ use crate::changes::Changes;
 use crate::directory::check_new_name;
 use crate::inode::Inode;
 use crate::name_view::Names;
-use crate::new_file::{NewFile, note_names_changed, prepare, remember};
+use crate::new_file::{Inheritance, NewFile, note_names_changed, prepare, remember};
 use crate::open::OpenInode;
 use crate::room::with_room;
 use crate::stamp::Stamp;
@@ -29,6 +29,19 @@ pub struct NewFileName<'a> {
     pub name: &'a [u8],
     /// Permission bits, as [`Names::create_file`] takes them.
     pub permissions: u32,
+}
+
+/// A file to be made by [`Names::create_alone`], with what it has from the first.
+#[derive(Clone, Copy, Debug)]
+pub struct FileAlone<'a> {
+    /// Its type.
+    pub file_type: FileType,
+    /// Permission bits, set-id and sticky ones among them; no umask cuts them.
+    pub permissions: u32,
+    /// For a device node, the device.
+    pub device_number: DeviceNumber,
+    /// For a symbolic link, its target.
+    pub target: &'a [u8],
 }
 
 /// What is to be made under which name.
@@ -94,16 +107,7 @@ impl Names<'_> {
         name: &[u8],
         target: &[u8],
     ) -> Result<Arc<Inode>> {
-        if target.is_empty() {
-            return Err(Refusal::NotFound.into());
-        }
-        let sector = usize::try_from(self.engine().sector_size()).unwrap_or(usize::MAX);
-        let node = usize::try_from(self.engine().volume().geometry().node_size).unwrap_or(usize::MAX);
-        if target.len() >= sector
-            || target.len() > node - 101 - 25 - vlinder_format::file_extent::INLINE_HEADER_SIZE
-        {
-            return Err(Refusal::NameTooLong.into());
-        }
+        self.check_target(target)?;
         let new = NewFile { target, ..NewFile::of(FileType::SymbolicLink, 0o777) };
         self.make(caller, directory, name, new)
     }
@@ -138,6 +142,41 @@ impl Names<'_> {
             FileType::Directory => Err(Refusal::NotPermitted.into()),
             FileType::SymbolicLink => Err(Refusal::InvalidArgument.into()),
         }
+    }
+
+    /// Makes a file of any type for the superuser, to which its directory passes on nothing but flags:
+    /// neither group nor ACLs nor the property of compression. So a receiver makes files, which have what
+    /// their stream says.
+    ///
+    /// # Errors
+    /// As [`create_file`](Self::create_file), and as
+    /// [`create_symbolic_link`](Self::create_symbolic_link).
+    pub fn create_alone(
+        &self,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        file: &FileAlone<'_>,
+    ) -> Result<Arc<Inode>> {
+        let FileAlone { file_type, permissions, device_number, target } = *file;
+        if file_type == FileType::SymbolicLink {
+            self.check_target(target)?;
+        }
+        let inheritance = Inheritance::Flags;
+        let new = NewFile { file_type, permissions, device_number, target, inheritance };
+        self.make(&Caller::superuser(), directory, name, new)
+    }
+
+    fn check_target(&self, target: &[u8]) -> Result<()> {
+        if target.is_empty() {
+            return Err(Refusal::NotFound.into());
+        }
+        let sector = usize::try_from(self.engine().sector_size()).unwrap_or(usize::MAX);
+        let node = usize::try_from(self.engine().volume().geometry().node_size).unwrap_or(usize::MAX);
+        let fits_leaf = node - 101 - 25 - vlinder_format::file_extent::INLINE_HEADER_SIZE;
+        if target.len() >= sector || target.len() > fits_leaf {
+            return Err(Refusal::NameTooLong.into());
+        }
+        Ok(())
     }
 
     /// Makes an open regular file without a name (`O_TMPFILE`); [`link`](Self::link) can give it one.

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use vlinder_base::sync::Arc;
-use vlinder_data::{Allocate, FileStore, MappedExtent, OpenCache, Seek};
+use vlinder_data::{Allocate, EncodedBytes, FileStore, MappedExtent, OpenCache, Seek};
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::{FileType, InodeFlags};
 use vlinder_transaction::Engine;
@@ -174,6 +174,27 @@ impl FileContent<'_> {
         self.write_locked(caller, inode, offset, data, origin)
     }
 
+    /// Writes bytes that come compressed, and keeps that form where the file may have compressed extents. The
+    /// caller has seen that both forms are the same.
+    ///
+    /// # Errors
+    /// As [`write_file`](Self::write_file).
+    pub fn write_encoded(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        bytes: &EncodedBytes<'_>,
+        origin: WriteOrigin,
+    ) -> Result<FileChange> {
+        self.maintenance().check_host_room()?;
+        let _operation = inode.operation.write();
+        self.check_write(inode, bytes.offset, origin)?;
+        let mode_changed = self.begin_change(caller, inode, origin)?;
+        let _noting = self.store().background().noting();
+        vlinder_data::write_encoded(self.store(), inode.node(), bytes)?;
+        Ok(FileChange { length_bytes: bytes.plain.len() as u64, mode_changed })
+    }
+
     /// [`write_file`](Self::write_file) for who holds what [`lock_for_write`] gives.
     pub(crate) fn write_locked(
         &self,
@@ -221,8 +242,10 @@ impl FileContent<'_> {
     /// Refuses a write at an offset where nothing may change, and where the file's flags forbid it.
     fn check_write(&self, inode: &Inode, offset: u64, origin: WriteOrigin) -> Result<()> {
         let refusing = match origin {
-            WriteOrigin::Caller if offset < inode.size() => InodeFlags::IMMUTABLE.with(InodeFlags::APPEND),
-            WriteOrigin::Caller => InodeFlags::IMMUTABLE,
+            WriteOrigin::Caller | WriteOrigin::Stream if offset < inode.size() => {
+                InodeFlags::IMMUTABLE.with(InodeFlags::APPEND)
+            }
+            WriteOrigin::Caller | WriteOrigin::Stream => InodeFlags::IMMUTABLE,
             // Linux asks when a file is opened, and not again.
             _ => InodeFlags::NONE,
         };
@@ -368,11 +391,12 @@ impl FileContent<'_> {
         source: (&Arc<Inode>, u64),
         target: (&Arc<Inode>, u64),
         length: u64,
+        origin: WriteOrigin,
     ) -> Result<()> {
         with_two(source.0, target.0, || {
             require_regular(source.0)?;
-            self.check_change(target.0, refusing_copies(WriteOrigin::Caller))?;
-            self.begin_change(caller, target.0, WriteOrigin::Caller)?;
+            self.check_change(target.0, refusing_copies(origin))?;
+            self.begin_change(caller, target.0, origin)?;
             let _noting = self.store().background().noting();
             with_room(self.engine(), || {
                 Ok(vlinder_data::clone_range(
@@ -410,7 +434,7 @@ pub(crate) fn with_two<T>(
 /// file is open.
 fn refusing_copies(origin: WriteOrigin) -> InodeFlags {
     match origin {
-        WriteOrigin::Caller => InodeFlags::IMMUTABLE.with(InodeFlags::APPEND),
+        WriteOrigin::Caller | WriteOrigin::Stream => InodeFlags::IMMUTABLE.with(InodeFlags::APPEND),
         _ => InodeFlags::IMMUTABLE,
     }
 }

@@ -93,7 +93,7 @@ pub use attributes::Attributes;
 pub use caller::{Access, Caller, Capabilities};
 pub use chattr::{ATTRIBUTES_BYTES, ChattrFlags};
 pub use condition::Condition;
-pub use create::NewFileName;
+pub use create::{FileAlone, NewFileName};
 pub use directory::{DirectoryRecord, OpenDirectory};
 pub use error::{FsError, Refusal};
 pub use file::{FileChange, FileContent};

@@ -115,6 +115,12 @@ impl Maintenance {
         self.store.background().ask_for_commit();
     }
 
+    /// Whether subvolumes were deleted whose blocks are not all free, but for those that are still open.
+    #[must_use]
+    pub fn has_deletions(&self) -> bool {
+        !self.store.engine().dead_trees().is_empty()
+    }
+
     /// Frees the blocks of every deleted subvolume that nobody has open any more, then commits.
     ///
     /// # Errors

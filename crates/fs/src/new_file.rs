@@ -29,11 +29,28 @@ pub(crate) struct NewFile<'a> {
     pub(crate) device_number: DeviceNumber,
     /// A symbolic link's target.
     pub(crate) target: &'a [u8],
+    /// What its directory passes on to it.
+    pub(crate) inheritance: Inheritance,
+}
+
+/// What a directory passes on to a new file in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inheritance {
+    /// What Linux has it pass on: group, ACLs, property of compression, flags.
+    Whole,
+    /// Flags, but for the one that comes with the property of compression.
+    Flags,
 }
 
 impl NewFile<'_> {
     pub(crate) fn of(file_type: FileType, permissions: u32) -> Self {
-        NewFile { file_type, permissions, device_number: DeviceNumber::default(), target: b"" }
+        NewFile {
+            file_type,
+            permissions,
+            device_number: DeviceNumber::default(),
+            target: b"",
+            inheritance: Inheritance::Whole,
+        }
     }
 }
 
@@ -56,6 +73,9 @@ pub(crate) fn prepare(
     stamp: Stamp,
 ) -> Result<Prepared> {
     let parent = directory.state().item;
+    if new.inheritance == Inheritance::Flags {
+        return prepare_alone(names, caller, directory, new, stamp);
+    }
     let is_link = new.file_type == FileType::SymbolicLink;
     let (group, mut permissions) = inherited_group(caller, &parent, new.file_type, new.permissions);
     let default = if is_link { None } else { names.rights().default_acl(directory)? };
@@ -71,25 +91,53 @@ pub(crate) fn prepare(
     let compression = inherited_compression(names.store(), directory, new.file_type, flags)?;
     // An inherited property brings its flags, whatever became of the directory's own.
     let flags = if compression == CompressionProperty::None { flags } else { compression.flags(flags) };
+    let item = item_of(new, caller, Mode::new(new.file_type, permissions), stamp);
+    Ok(Prepared {
+        number: directory.subvolume().allocate_inode_number(names.engine())?,
+        item: InodeItem { group, flags, ..item },
+        access_acl,
+        default_acl: default.filter(|_| new.file_type == FileType::Directory),
+        compression,
+    })
+}
+
+/// As [`prepare`], for a file that gets nothing of its directory but flags.
+fn prepare_alone(
+    names: Names<'_>,
+    caller: &Caller,
+    directory: &Inode,
+    new: NewFile<'_>,
+    stamp: Stamp,
+) -> Result<Prepared> {
+    let mut parent = directory.flags();
+    if compression_property(names.store(), directory.node())? != CompressionProperty::None {
+        parent = parent.without(InodeFlags::COMPRESS).without(InodeFlags::NOCOMPRESS);
+    }
+    let flags = inherited_flags(parent, new.file_type, names.new_file_flags());
+    let item = item_of(new, caller, Mode::new(new.file_type, new.permissions), stamp);
+    Ok(Prepared {
+        number: directory.subvolume().allocate_inode_number(names.engine())?,
+        item: InodeItem { flags, ..item },
+        access_acl: None,
+        default_acl: None,
+        compression: CompressionProperty::None,
+    })
+}
+
+/// The item of a new file of the caller's own group.
+fn item_of(new: NewFile<'_>, caller: &Caller, mode: Mode, stamp: Stamp) -> InodeItem {
     let size_bytes = u64::try_from(new.target.len()).unwrap_or(u64::MAX);
     let template = InodeItem {
         size_bytes,
         allocated_bytes: size_bytes,
         link_count: 1,
         user: caller.user,
-        group,
-        mode: Mode::new(new.file_type, permissions),
+        group: caller.group,
+        mode,
         device_number: new.device_number,
-        flags,
         ..InodeItem::default()
     };
-    Ok(Prepared {
-        number: directory.subvolume().allocate_inode_number(names.engine())?,
-        item: new_item(stamp.generation, template, stamp.time),
-        access_acl,
-        default_acl: default.filter(|_| new.file_type == FileType::Directory),
-        compression,
-    })
+    new_item(stamp.generation, template, stamp.time)
 }
 
 fn inherited_flags(parent: InodeFlags, file_type: FileType, by_options: InodeFlags) -> InodeFlags {

@@ -16,6 +16,8 @@ pub enum WriteOrigin {
     /// Pages of a mapping, which no program writes by a call: the times move, and privileges stay
     /// (`filemap_page_mkwrite`, mm/filemap.c).
     Mapped,
+    /// A stream that is received: its own commands say which privileges and times the file has.
+    Stream,
     /// Bytes from such a cache that had found no room before; their times were handed over since.
     WriteBackAgain,
 }
@@ -39,7 +41,7 @@ impl WriteOrigin {
             Self::Caller | Self::Mapped => ContentTimes::Move,
             Self::OpenFile { times } => times,
             Self::WriteBack => ContentTimes::ComeLater,
-            Self::WriteBackAgain => ContentTimes::Stay,
+            Self::WriteBackAgain | Self::Stream => ContentTimes::Stay,
         }
     }
 
@@ -50,6 +52,6 @@ impl WriteOrigin {
 
     /// Whether set-id bits and capabilities stay.
     pub(crate) fn keeps_privileges(self) -> bool {
-        self.is_write_back() || self == Self::Mapped
+        self.is_write_back() || matches!(self, Self::Mapped | Self::Stream)
     }
 }

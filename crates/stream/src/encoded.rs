@@ -7,10 +7,11 @@ use crate::wire::EncodedWrite;
 /// What an encoded write claims to be, once that was judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EncodedForm {
-    compression: Compression,
-    sector_bytes: usize,
+    pub compression: Compression,
+    /// What LZO is divided by.
+    pub sector_bytes: usize,
     /// Bytes that it has when it is decompressed.
-    unencoded_bytes: u32,
+    pub unencoded_bytes: u32,
     /// Where those of the file begin.
     start: u32,
     /// How many are of the file.
@@ -43,8 +44,13 @@ impl EncodedForm {
     /// The bytes of the file.
     pub fn decode(&self, data: &[u8]) -> Result<Vec<u8>, CodecError> {
         let mut bytes = vec![0; self.unencoded_bytes as usize];
-        decompress(self.compression, data, &mut bytes, self.sector_bytes)?;
+        self.decompress_to(data, &mut bytes)?;
         bytes.truncate((self.start + self.bytes) as usize);
         Ok(bytes.split_off(self.start as usize))
+    }
+
+    /// Decompresses all of it; gives how many bytes there were.
+    pub fn decompress_to(&self, data: &[u8], bytes: &mut [u8]) -> Result<usize, CodecError> {
+        decompress(self.compression, data, bytes, self.sector_bytes)
     }
 }

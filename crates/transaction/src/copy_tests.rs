@@ -65,6 +65,7 @@ fn plant(engine: &Engine) -> Arc<OpenTree> {
         source: Arc::clone(&tree),
         id,
         uuid: Uuid([9; 16]),
+        parent: Uuid([8; 16]),
         time: Timestamp::default(),
         read_only: false,
         directory_tree: Arc::clone(&tree),

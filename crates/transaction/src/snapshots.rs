@@ -25,6 +25,8 @@ pub struct SnapshotRequest {
     pub id: RootId,
     /// Its UUID.
     pub uuid: Uuid,
+    /// The UUID of its parent: the source's, unless it stands in for the source.
+    pub parent: Uuid,
     /// When it is made.
     pub time: Timestamp,
     /// It cannot be written.
@@ -93,11 +95,11 @@ impl ReservedSnapshot<'_> {
         let Self { request, promise } = self;
         // Its blocks are taken now.
         drop(promise);
-        let SnapshotRequest { source, id, uuid, time, read_only, after, .. } = request;
+        let SnapshotRequest { source, id, uuid, parent, time, read_only, after, .. } = request;
         let generation = handle.generation();
         let pointer = handle.editor_mut().copy_tree(source.root(), id)?;
         source.change_item(|item| item.last_snapshot = generation);
-        let item = snapshot_item(source.item(), generation, uuid, time, read_only);
+        let item = snapshot_item(source.item(), generation, (uuid, parent), time, read_only);
         let key = RootItem::key(id, generation.0);
         let root = Root::new(id, pointer, generation);
         let tree = OpenTree::made(root, key, item);
@@ -117,11 +119,10 @@ impl ReservedSnapshot<'_> {
 fn snapshot_item(
     source: RootItem,
     generation: Generation,
-    uuid: Uuid,
+    (uuid, parent): (Uuid, Uuid),
     time: Timestamp,
     read_only: bool,
 ) -> RootItem {
-    let parent = source.uuid();
     let mut item = source;
     item.last_snapshot = generation;
     item.flags = if read_only {

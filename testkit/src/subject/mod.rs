@@ -19,7 +19,7 @@ pub use bulk::Bulk;
 pub use carry_out::{Subject, Trouble};
 pub use full::{FullDisk, Load, REFUSALS, stored_when_full};
 pub use image::{MkfsFeatures, Recipe, open_image};
-pub use judge::{both_check, own_check, own_check_all};
+pub use judge::{both_check, own_check, own_check_all, own_check_data};
 pub use library_walk::{LibraryWalkError, library_walk, list, read, without_placeholder_times};
 pub use log_cut::{History, judge_by_kernel};
 pub use look::{LookError, seen};

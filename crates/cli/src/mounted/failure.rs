@@ -14,7 +14,7 @@ const BUSY_HINT: &str =
 pub(super) const SERVER_ENDED_HINT: &str = "its server has ended: vlinder umount takes the mount away";
 
 /// What the server refused.
-pub(super) fn of_server(body: ErrorBody) -> Failure {
+pub fn of_server(body: ErrorBody) -> Failure {
     // The server's place is a path from the mount's root, which the user did not write.
     let failure = Failure::new(body.kind, body.message);
     match body.hint {

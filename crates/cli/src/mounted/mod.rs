@@ -14,7 +14,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
-use vlinder_control::protocol::{ConditionRecord, MountInformation, SpaceDevice, SubvolumeTarget};
+use vlinder_control::protocol::{
+    ConditionRecord, MountInformation, ReceiveRequest, SpaceDevice, SubvolumeTarget,
+};
 use vlinder_control::{Answer, Client, ClientError, MountEntry, Name, Request};
 use vlinder_format::RootId;
 use vlinder_fs::data::MappedExtent;
@@ -28,10 +30,10 @@ use crate::place::{Location, locate};
 use crate::target::Follow;
 use crate::text::escaped;
 
-use failure::{SERVER_ENDED_HINT, is_dead, of_server};
+use failure::{SERVER_ENDED_HINT, is_dead};
 use held::HeldPath;
 
-pub use failure::failure;
+pub use failure::{failure, of_server};
 pub use holder::{advise, server_of};
 
 /// What a path of the host is, to a verb that works on whole file systems or subvolumes.
@@ -365,19 +367,13 @@ impl Mounted {
         }
     }
 
-    /// Hands streams over, for this directory; gives number and name of the subvolumes that they made.
-    pub fn receive(&self, mut streams: impl Read) -> Result<Vec<(RootId, Vec<u8>)>, Failure> {
-        let request = Request::Receive { directory: self.inner() };
-        let answer = self.client.borrow_mut().upload(&request, &mut streams).map_err(|error| match error {
+    /// Hands streams over, for this directory; gives what came of them.
+    pub fn receive(&self, how: ReceiveRequest, mut streams: impl Read) -> Result<Answer, Failure> {
+        let request = Request::Receive { directory: self.inner(), how };
+        self.client.borrow_mut().upload(&request, &mut streams).map_err(|error| match error {
             ClientError::Server(body) => of_server(body).at(&self.place),
             other => failure(other),
-        });
-        match answer? {
-            Answer::Received { subvolumes } => {
-                Ok(subvolumes.into_iter().map(|made| (RootId(made.number), made.name.0)).collect())
-            }
-            _ => Err(self.unexpected()),
-        }
+        })
     }
 
     /// The file's size, the size of a block, and where its bytes lie.

@@ -3,26 +3,27 @@
 mod input;
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
-use vlinder_format::RootId;
-use vlinder_stream::receive::{ReceiveError, Receiver};
-use vlinder_stream::wire::{StreamReader, WireError};
+use vlinder_control::protocol::{PartialRecord, ReceiveRequest, ReceivedSubvolume};
+use vlinder_control::{Answer, ErrorBody, Name, Request};
+use vlinder_stream::receive::ReceiveOptions;
 
 use self::input::StreamInput;
 use crate::devices::Purpose;
 use crate::failure::{ExitStatus, Failure, Kind};
 use crate::image::{ImageArguments, Images};
-use crate::mounted::Mounted;
+use crate::mounted::{self, Mounted};
 use crate::object::{Named, Object};
-use crate::place::image::from_fs;
 use crate::progress::Progress;
 use crate::report;
 use crate::session::Session;
 use crate::stream::dump;
 use crate::target::Follow;
+use crate::text::escaped;
 
 /// Make subvolumes of a stream that btrfs send or vlinder send wrote.
 ///
@@ -32,7 +33,12 @@ use crate::target::Follow;
 /// UUID by which the next incremental stream names it. On a mount of vlinder's this is for root and who
 /// mounted it.
 ///
-/// Exit status: 0 received, 1 not all was received.
+/// Where receiving is interrupted, by whatever, what came is kept beside the other subvolumes, under a name
+/// that says so: vlinder send --resume goes on with it, --partial lists it, --discard removes it. A stream of
+/// Linux's can't be gone on with.
+///
+/// Exit status: 0 received, 1 not all was received, 3 received but for what was told (fs-verity, commands that
+/// could not be applied).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  vlinder receive -f monday.stream store.img:/\n  \
                   ssh host btrfs send /home/.snapshots/1 | vlinder receive store.img:/host")]
@@ -40,9 +46,28 @@ pub struct ReceiveArguments {
     /// Read the stream from this file instead of standard input.
     #[arg(short = 'f', value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
+    /// End with the first end command, and leave what follows in the input.
+    #[arg(short = 'e')]
+    ends_at_end_command: bool,
+    /// End with so many commands that could not be applied; 0 is never. A subvolume that lacks a command is not
+    /// marked as received.
+    #[arg(short = 'E', long, value_name = "NUMBER", default_value_t = 1)]
+    max_errors: u64,
     /// Print the commands of the stream, one a line, and receive nothing.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["partial", "discard"])]
     dump: bool,
+    /// List what was received in part in DIRECTORY, with the tokens for vlinder send --resume.
+    #[arg(long, conflicts_with = "discard")]
+    partial: bool,
+    /// Remove what was received in part of the subvolume that was to have this name.
+    #[arg(long, value_name = "NAME")]
+    discard: Option<OsString>,
+    /// Taken for the sake of btrfs-progs' habits: a stream is always confined.
+    #[arg(short = 'C', long = "chroot", hide = true)]
+    _confined: bool,
+    /// Taken for the sake of btrfs-progs' habits: the mount is found.
+    #[arg(short = 'm', hide = true, value_name = "ROOTMOUNT")]
+    _root_mount: Option<OsString>,
     /// As --quiet.
     #[arg(short = 'q', hide = true)]
     pub quiet_short: bool,
@@ -56,10 +81,10 @@ pub struct ReceiveArguments {
     target: Option<OsString>,
 }
 
-/// A subvolume that was received.
-struct Made {
-    name: Vec<u8>,
-    id: RootId,
+/// Where streams are received.
+enum Place {
+    Image(Named),
+    Mounted(Mounted),
 }
 
 /// Runs the verb.
@@ -70,60 +95,141 @@ pub fn run(arguments: &ReceiveArguments, session: &Session) -> Result<ExitStatus
     }
     let Some(target) = &arguments.target else { return Err(Failure::usage("no directory to receive into")) };
     let images = Images::new(&arguments.images)?;
-    let input = StreamInput::open(arguments.file.as_deref(), Progress::new(session, "receiving", None))?;
-    let target = Object::find(&images, target, Purpose::Write, Follow::Yes)?;
-    let made = match target {
-        Object::Image(directory) => {
-            let received = receive(&directory, input);
-            // What was received is made durable, and a part of a subvolume with it.
-            let closed = images.close();
-            let made = received?;
-            closed?;
-            made
-        }
-        Object::Mounted(directory) => receive_there(&directory, input)?,
+    let purpose = if arguments.partial { Purpose::Read } else { Purpose::Write };
+    let open = || -> Result<Place, Failure> {
+        Ok(match Object::find(&images, target, purpose, Follow::Yes)? {
+            Object::Image(named) => Place::Image(named),
+            Object::Mounted(mounted) => Place::Mounted(mounted),
+        })
     };
-    if made.is_empty() {
+    if arguments.partial {
+        return list(open()?.parts()?, session);
+    }
+    if let Some(name) = &arguments.discard {
+        open()?.discard(name)?;
+        images.close()?;
+        session.tell(format!("Discarded '{}'", escaped(name.as_bytes())))?;
+        if session.json {
+            session.object(json!({ "discarded": report::name(name.as_bytes()) }))?;
+        }
+        return Ok(ExitStatus::Done);
+    }
+    let input = StreamInput::open(arguments.file.as_deref(), Progress::new(session, "receiving", None))?;
+    let (max_errors, ends_at_end_command) = (arguments.max_errors, arguments.ends_at_end_command);
+    let received = open()?.receive(ReceiveRequest { max_errors, ends_at_end_command }, input);
+    let closed = images.close();
+    let received = received?;
+    closed?;
+    tell(received, session)
+}
+
+impl Place {
+    fn name(&self) -> String {
+        match self {
+            Self::Image(named) => named.place(),
+            Self::Mounted(mounted) => mounted.place().to_owned(),
+        }
+    }
+
+    fn failure(&self, body: ErrorBody) -> Failure {
+        mounted::of_server(body).at(self.name())
+    }
+
+    fn receive(&self, how: ReceiveRequest, mut input: StreamInput) -> Result<Answer, Failure> {
+        match self {
+            Self::Mounted(mounted) => mounted.receive(how, input),
+            Self::Image(named) => {
+                let options = ReceiveOptions {
+                    max_errors: how.max_errors,
+                    ends_at_end_command: how.ends_at_end_command,
+                    ..ReceiveOptions::default()
+                };
+                let filesystem = &named.image().filesystem;
+                let received = vlinder_control::receive::receive(
+                    filesystem,
+                    &named.inode()?,
+                    options,
+                    &mut input,
+                    |_| (),
+                );
+                received.map_err(|body| self.failure(body))
+            }
+        }
+    }
+
+    fn parts(&self) -> Result<Vec<PartialRecord>, Failure> {
+        let answer = match self {
+            Self::Mounted(mounted) => {
+                mounted.request(&Request::ReceiveParts { directory: mounted.inner() })?
+            }
+            Self::Image(named) => {
+                let parts = vlinder_control::receive::parts(&named.image().filesystem, &*named.inode()?);
+                parts.map_err(|body| self.failure(body))?
+            }
+        };
+        match answer {
+            Answer::Parts { parts } => Ok(parts),
+            _ => Err(Failure::new(Kind::Invalid, "an answer that was not asked for").at(self.name())),
+        }
+    }
+
+    fn discard(&self, name: &OsStr) -> Result<(), Failure> {
+        match self {
+            Self::Mounted(mounted) => {
+                let (directory, name) = (mounted.inner(), Name(name.as_bytes().to_vec()));
+                mounted.order(&Request::ReceiveDiscard { directory, name })
+            }
+            Self::Image(named) => {
+                let filesystem = &named.image().filesystem;
+                let discarded =
+                    vlinder_control::receive::discard_part(filesystem, &named.inode()?, name.as_bytes());
+                discarded.map(drop).map_err(|body| self.failure(body))
+            }
+        }
+    }
+}
+
+/// Tells what was received.
+fn tell(received: Answer, session: &Session) -> Result<ExitStatus, Failure> {
+    let Answer::Received { subvolumes, warnings, errors } = received else {
+        return Err(Failure::new(Kind::Invalid, "the mount's server gave an answer that was not asked for"));
+    };
+    if subvolumes.is_empty() {
         return Err(Failure::new(Kind::Invalid, "the stream is empty, and makes no subvolume")
             .hint("look at what the sender said"));
     }
-    for subvolume in &made {
-        session.tell(format!("Received subvolume '{}'", crate::text::escaped(&subvolume.name)))?;
+    for subvolume in &subvolumes {
+        let what = if subvolume.is_whole { "Received subvolume" } else { "Received without some commands:" };
+        session.tell(format!("{what} '{}'", escaped(&subvolume.name.0)))?;
+    }
+    for text in errors.iter().chain(&warnings) {
+        session.warn(text);
     }
     if session.json {
-        let object = |made: &Made| json!({ "id": made.id.0, "name": report::name(&made.name) });
-        session.object(json!({ "subvolumes": made.iter().map(object).collect::<Vec<Value>>() }))?;
+        let object = |made: &ReceivedSubvolume| json!({ "id": made.number, "name": report::name(&made.name.0), "is_whole": made.is_whole });
+        let all = subvolumes.iter().map(object).collect::<Vec<Value>>();
+        session.object(json!({ "subvolumes": all, "warnings": warnings, "errors": errors }))?;
+    }
+    let is_whole = warnings.is_empty() && errors.is_empty();
+    Ok(if is_whole { ExitStatus::Done } else { ExitStatus::Partial })
+}
+
+/// Lists what was received in part.
+fn list(parts: Vec<PartialRecord>, session: &Session) -> Result<ExitStatus, Failure> {
+    if session.json {
+        let object = |part: &PartialRecord| {
+            json!({
+                "name": report::name(&part.name.0),
+                "received_bytes": part.received_bytes,
+                "token": part.token,
+            })
+        };
+        session.object(json!({ "partial": parts.iter().map(object).collect::<Vec<Value>>() }))?;
+        return Ok(ExitStatus::Done);
+    }
+    for part in parts {
+        let token = part.token.as_deref().unwrap_or("-");
+        session.line(format!("{} {} {token}", escaped(&part.name.0), part.received_bytes))?;
     }
     Ok(ExitStatus::Done)
-}
-
-fn receive(directory: &Named, input: StreamInput) -> Result<Vec<Made>, Failure> {
-    let filesystem = &directory.image().filesystem;
-    let mut streams = StreamReader::new(input);
-    let received = Receiver::new(filesystem, directory.inode()?).receive(&mut streams);
-    let position = streams.position();
-    let received = received.map_err(|error| failure_of(error, position, &directory.place()))?;
-    Ok(received.into_iter().map(|received| Made { name: received.name, id: received.id }).collect())
-}
-
-fn receive_there(directory: &Mounted, input: StreamInput) -> Result<Vec<Made>, Failure> {
-    let received = directory.receive(input)?;
-    Ok(received.into_iter().map(|(id, name)| Made { name, id }).collect())
-}
-
-/// What ended a receive, at a byte of the stream.
-fn failure_of(error: ReceiveError, position: u64, place: &str) -> Failure {
-    let text = format!("{error} (byte {position} of the stream)");
-    let kind = match error {
-        ReceiveError::Wire(WireError::Io(error)) => return Failure::host(&error, "the stream"),
-        ReceiveError::Filesystem(error) => return from_fs(error, place),
-        ReceiveError::Command { error, .. } => {
-            let failure = from_fs(*error, place);
-            return Failure { message: text, ..failure };
-        }
-        ReceiveError::Unsupported { .. } => Kind::Unsupported,
-        ReceiveError::MissingSource { .. } => Kind::NotFound,
-        _ => Kind::Invalid,
-    };
-    Failure::new(kind, text).at(place)
 }

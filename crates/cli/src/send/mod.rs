@@ -12,6 +12,7 @@ use serde_json::json;
 use vlinder_base::sync::Arc;
 use vlinder_forest::OpenTree;
 use vlinder_fs::{LeasedState, SubvolumeInformation};
+use vlinder_stream::resume::{ResumeError, ResumeToken};
 use vlinder_stream::send::{
     ContentSource, SendError, SendOptions, Sending, SentSubvolume, count_data_bytes, send,
 };
@@ -62,6 +63,10 @@ pub struct SendArguments {
     /// received from such a stream.
     #[arg(long)]
     no_data: bool,
+    /// Go on with a stream that was interrupted, where this token of vlinder receive says: with the same
+    /// snapshot, parent, clone sources and options.
+    #[arg(long, value_name = "TOKEN", conflicts_with = "one_stream")]
+    resume: Option<String>,
     /// As --quiet.
     #[arg(short = 'q', hide = true)]
     pub quiet_short: bool,
@@ -96,7 +101,7 @@ pub fn run(arguments: &SendArguments, session: &Session) -> Result<ExitStatus, F
     let snapshots = arguments.targets.iter().map(find).collect::<Result<Vec<_>, _>>()?;
     let parent = arguments.parent.as_ref().map(find).transpose()?;
     let mut clone_sources = arguments.clone_sources.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-    if arguments.compressed_data && arguments.proto < Protocol::V2 {
+    if arguments.compressed_data && arguments.proto < Protocol::V2 && arguments.resume.is_none() {
         return Err(Failure::usage("--compressed-data needs version 2 of the stream").hint("give --proto 2"));
     }
     let Some(first) = snapshots.first() else { return Err(Failure::usage("no snapshot to send")) };
@@ -110,8 +115,16 @@ pub fn run(arguments: &SendArguments, session: &Session) -> Result<ExitStatus, F
     }
     let state = first.named.image().filesystem.lease();
     let state = state.map_err(|error| from_fs(error, &first.named.image().label))?;
-    let output = StreamOutput::open(arguments.file.as_deref())?;
-    let mut writer = StreamWriter::new(output, arguments.proto);
+    let token = arguments.resume.as_deref().map(str::parse::<ResumeToken>).transpose();
+    let token = token.map_err(|error| Failure::usage(format!("--resume: {error}")))?;
+    if token.is_some() && snapshots.len() > 1 {
+        return Err(
+            Failure::usage("a token is of one snapshot").hint("send the others by calls of their own")
+        );
+    }
+    let output = StreamOutput::open(arguments.file.as_deref(), token)?;
+    let protocol = token.map_or(arguments.proto, |token| token.protocol);
+    let mut writer = StreamWriter::new(output, protocol);
     let switches = first.named.image().filesystem.options().disabled;
     let options = SendOptions {
         compressed_data: arguments.compressed_data,
@@ -255,10 +268,17 @@ impl One<'_> {
     }
 }
 
+fn is_of_resuming(error: &std::io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<ResumeError>())
+}
+
 /// What ended a send.
 fn failure_of(error: SendError, place: impl std::fmt::Display) -> Failure {
     let text = error.to_string();
     let failure = match error {
+        SendError::Wire(WireError::Io(error)) if is_of_resuming(&error) => {
+            Failure::new(Kind::Invalid, error.to_string())
+        }
         SendError::Wire(WireError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             Failure::new(Kind::Device, "who reads the stream ended before it was whole")
                 .hint("look at what the receiver said")

@@ -5,20 +5,28 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use vlinder_stream::resume::{ResumeToken, ResumingWriter};
+
 use crate::failure::{Failure, Kind};
 
 /// Standard output, or a file. A stream that goes to a file is durable there when the verb ends.
 pub(super) struct StreamOutput {
-    file: File,
+    sink: Sink,
     path: Option<PathBuf>,
 }
 
+/// All of the stream, or its rest.
+enum Sink {
+    Whole(File),
+    Rest(ResumingWriter<File>),
+}
+
 impl StreamOutput {
-    /// Opens it.
+    /// Opens it. With a token, what the receiver has is held back.
     ///
     /// # Errors
     /// What the host said; that standard output is a terminal.
-    pub fn open(path: Option<&Path>) -> Result<Self, Failure> {
+    pub fn open(path: Option<&Path>, token: Option<ResumeToken>) -> Result<Self, Failure> {
         let file = match path {
             Some(path) => {
                 let mut options = File::options();
@@ -35,7 +43,11 @@ impl StreamOutput {
                 File::from(descriptor.map_err(|errno| Failure::host(&errno.into(), "standard output"))?)
             }
         };
-        Ok(Self { file, path: path.map(Path::to_owned) })
+        let sink = match token {
+            Some(token) => Sink::Rest(ResumingWriter::new(file, token)),
+            None => Sink::Whole(file),
+        };
+        Ok(Self { sink, path: path.map(Path::to_owned) })
     }
 
     /// Makes what was written durable, if it went to a file of the host.
@@ -43,9 +55,15 @@ impl StreamOutput {
     /// # Errors
     /// What the host said.
     pub fn finish(self) -> Result<(), Failure> {
+        let file = match self.sink {
+            Sink::Whole(file) => file,
+            Sink::Rest(rest) => {
+                rest.finish().map_err(|error| Failure::new(Kind::Invalid, error.to_string()))?
+            }
+        };
         match &self.path {
-            Some(path) if self.file.metadata().is_ok_and(|status| status.is_file()) => {
-                self.file.sync_all().map_err(|error| Failure::host(&error, path.display()))
+            Some(path) if file.metadata().is_ok_and(|status| status.is_file()) => {
+                file.sync_all().map_err(|error| Failure::host(&error, path.display()))
             }
             _ => Ok(()),
         }
@@ -54,10 +72,16 @@ impl StreamOutput {
 
 impl Write for StreamOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        match &mut self.sink {
+            Sink::Whole(file) => file.write(bytes),
+            Sink::Rest(rest) => rest.write(bytes),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        match &mut self.sink {
+            Sink::Whole(file) => file.flush(),
+            Sink::Rest(rest) => rest.flush(),
+        }
     }
 }

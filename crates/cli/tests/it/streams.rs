@@ -174,16 +174,47 @@ fn what_can_not_be_sent_or_received_is_told() {
     run(["receive", "-f", &full, "-o", "ro", &images.to("/")]).failed(1, &["ro"]);
 }
 
+/// The token that the words of a failure name.
+fn token_of(ended: &Ended) -> String {
+    let (_, rest) = ended.err.split_once("--resume ").unwrap_or_else(|| panic!("{}", ended.err));
+    rest.split([',', ' ', '\n']).next().unwrap().to_owned()
+}
+
 #[test]
-fn a_stream_that_was_cut_off_makes_no_received_subvolume() {
+fn an_interrupted_stream_goes_on_or_is_discarded() {
     let images = Images::new("streams-cut");
-    let full = std::fs::read(images.sent("full", &[&images.from("/one")])).unwrap();
+    let (one, store) = (images.from("/one"), images.to("/"));
+    let full = std::fs::read(images.sent("full", &[&one])).unwrap();
     images.file("cut", &full[..full.len() / 2]);
     let cut = images.scratch.join("cut");
-    images.receive(cut.to_str().unwrap()).failed(1, &["ends in the middle of a command", "byte"]);
-    let shown = run(["subvolume", "show", &images.to("/one")]).done().text();
-    assert!(!shown.contains("readonly"), "{shown}");
-    assert!(run(["check", images.store.to_str().unwrap()]).code == 0);
+    let words = ["ends in the middle of a command", "byte", "--resume", "--discard one"];
+    let cut = cut.to_str().unwrap();
+    let token = token_of(&images.receive(cut).failed(1, &words));
+    run(["subvolume", "show", &images.to("/one")]).failed(1, &["no such file"]);
+    let parts = run(["receive", "--partial", &store]).done().text();
+    assert!(parts.starts_with("one ") && parts.trim_end().ends_with(&token), "{parts}");
+    images.receive(cut).failed(1, &["received in part before", "--resume"]);
+    assert_eq!(run(["check", images.store.to_str().unwrap()]).code, 0);
+    // The rest alone is sent.
+    let rest = images.sent("rest", &["--resume", &token, &one]);
+    let size = std::fs::metadata(&rest).unwrap().len() as usize;
+    assert!(size < full.len() * 2 / 3, "{size} of {}", full.len());
+    images.receive(&rest).done();
+    assert_eq!(look(&one), look(&images.to("/one")));
+    assert_eq!(run(["receive", "--partial", &store]).done().text(), "");
+    run(["subvolume", "list", images.store.to_str().unwrap()]).done();
+    // Another snapshot has other bytes.
+    let null = ["send", "--quiet", "-f", "/dev/null", "--resume"];
+    run(null.iter().chain(&[token.as_str(), &images.from("/two")]))
+        .failed(1, &["not the one that was interrupted"]);
+    run(null.iter().chain(&["nonsense", one.as_str()])).failed(2, &["token"]);
+    run(["subvolume", "delete", &images.to("/one")]).done();
+    images.receive(cut).failed(1, &["--resume"]);
+    run(["receive", "--discard", "one", &store]).done();
+    run(["receive", "--discard", "one", &store]).failed(1, &["no subvolume that was received in part"]);
+    assert_eq!(run(["receive", "--partial", &store]).done().text(), "");
+    images.receive(images.scratch.join("full").to_str().unwrap()).done();
+    assert_eq!(run(["check", images.store.to_str().unwrap()]).code, 0);
 }
 
 /// The parts of a mount that is sent from and received into.
@@ -235,7 +266,7 @@ fn what_a_mount_is_receiving_is_hidden_until_it_is_whole() {
     let mut receiver = receiver.stderr(Stdio::piped()).spawn().unwrap();
     let mut pipe = receiver.stdin.take().unwrap();
     std::io::Write::write_all(&mut pipe, &full[..full.len() - 100]).unwrap();
-    let is_listed = || tool("ls", ["-1", place.point.to_str().unwrap()]).contains("one");
+    let is_listed = || tool("ls", ["-1", place.point.to_str().unwrap()]).contains("one.vlinder-partial");
     for _ in 0..500 {
         if is_listed() {
             break;
@@ -244,7 +275,7 @@ fn what_a_mount_is_receiving_is_hidden_until_it_is_whole() {
     }
     assert!(is_listed());
     let busy = Some(rustix::io::Errno::BUSY.raw_os_error());
-    let name = place.at("one");
+    let name = place.at("one.vlinder-partial");
     assert_eq!(std::fs::metadata(&name).unwrap_err().raw_os_error(), busy);
     assert_eq!(std::fs::read(name.join("kept")).unwrap_err().raw_os_error(), busy);
     assert!(std::fs::rename(&name, place.at("other")).is_err());
@@ -252,12 +283,26 @@ fn what_a_mount_is_receiving_is_hidden_until_it_is_whole() {
     std::io::Write::write_all(&mut pipe, &full[full.len() - 100..]).unwrap();
     drop(pipe);
     Ended::from(receiver.wait_with_output().unwrap()).done();
-    assert_eq!(std::fs::read(name.join("kept")).unwrap(), vec![7; 300_000]);
-    // One that is not whole is shown when its stream ended.
+    assert!(!name.exists());
+    assert_eq!(std::fs::read(place.at("one/kept")).unwrap(), vec![7; 300_000]);
+    // One that is not whole goes on, or goes.
     let cut = images.scratch.join("cut");
     std::fs::write(&cut, &full[..full.len() - 100]).unwrap();
     std::fs::create_dir(place.at("second")).unwrap();
-    run([Path::new("receive"), "-f".as_ref(), &cut, &place.at("second")]).failed(1, &["cut off"]);
+    let second = place.at("second");
+    let second = second.to_str().unwrap();
+    let ended =
+        run(["receive", "-f", cut.to_str().unwrap(), second]).failed(1, &["cut off", "--discard one"]);
+    assert!(!place.at("second/one").exists());
+    let rest = images.sent("rest", &["--resume", &token_of(&ended), &images.from("/one")]);
+    run(["receive", "--quiet", "-f", &rest, second]).done();
     assert_eq!(std::fs::read(place.at("second/one/kept")).unwrap(), vec![7; 300_000]);
+    std::fs::create_dir(place.at("third")).unwrap();
+    let third = place.at("third");
+    let third = third.to_str().unwrap();
+    run(["receive", "-f", cut.to_str().unwrap(), third]).failed(1, &["cut off"]);
+    assert!(run(["receive", "--partial", third]).done().text().starts_with("one "));
+    run(["receive", "--discard", "one", third]).done();
+    assert_eq!(tool("ls", ["-A", third]), "");
     place.unmount().done();
 }

@@ -126,7 +126,11 @@ impl Executor for FilesystemExecutor {
             }
             Request::Lease => leases::grant(mount, peer, conversation),
             Request::LeaseConfirm => leases::confirm(conversation),
-            Request::Receive { directory } => receiving::prepare(mount, peer, &directory, conversation),
+            Request::Receive { directory, how } => {
+                receiving::prepare(mount, peer, &directory, how, conversation)
+            }
+            Request::ReceiveParts { directory } => receiving::parts(mount, peer, &directory),
+            Request::ReceiveDiscard { directory, name } => receiving::discard(mount, peer, &directory, &name),
             Request::Unmount => unmounting::prepare(mount, peer),
         }
     }

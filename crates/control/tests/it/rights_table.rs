@@ -12,7 +12,7 @@ use rustix::process::{Gid, Uid};
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::thread;
-use vlinder_control::protocol::SubvolumeTarget;
+use vlinder_control::protocol::{ReceiveRequest, SubvolumeTarget};
 use vlinder_control::{
     Answer, Client, ClientError, FilesystemExecutor, KernelNotifier, MountEntry, MountFacts, Request, Server,
     SocketLocation, Unplaced,
@@ -147,7 +147,12 @@ impl Rig {
             ("`inode-resolve`", Request::InodeResolve { path: "theirs".into(), inode: 257 }),
             ("`file-map`", Request::FileMap { path: "theirs/secret".into(), from: 0 }),
             ("`statistics`", Request::Statistics),
-            ("`receive`", Request::Receive { directory: "theirs".into() }),
+            ("`receive`", Request::Receive { directory: "theirs".into(), how: ONE_ERROR }),
+            ("`receive-parts`", Request::ReceiveParts { directory: "theirs".into() }),
+            (
+                "`receive-discard`",
+                Request::ReceiveDiscard { directory: "theirs".into(), name: "nothing".into() },
+            ),
             ("`lease`", Request::Lease),
             ("`lease-confirm`", Request::LeaseConfirm),
             ("`subvolume-delete`", Request::SubvolumeDelete { target: at("theirs/victim"), commit: false }),
@@ -199,6 +204,8 @@ fn name_of(errno: i32) -> String {
         .find(|(number, _)| *number == errno)
         .map_or(errno.to_string(), |(_, name)| (*name).to_owned())
 }
+
+const ONE_ERROR: ReceiveRequest = ReceiveRequest { max_errors: 1, ends_at_end_command: false };
 
 /// What is said to a request; no stream follows one that is about streams.
 fn said(client: &mut Client, request: &Request) -> Result<Answer, ClientError> {

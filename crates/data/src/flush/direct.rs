@@ -53,7 +53,7 @@ pub fn store_dirty(store: &FileStore, node: &Arc<FileNode>) -> Result<()> {
 }
 
 /// Keeps others from taking the file's dirty bytes. None of it is under way.
-fn lock_storing<'a>(store: &FileStore, node: &'a FileNode) -> MutexGuard<'a, ()> {
+pub(super) fn lock_storing<'a>(store: &FileStore, node: &'a FileNode) -> MutexGuard<'a, ()> {
     loop {
         let guard = node.data().lock_storing();
         if !deferred::is_under_way(node) {
@@ -65,7 +65,7 @@ fn lock_storing<'a>(store: &FileStore, node: &'a FileNode) -> MutexGuard<'a, ()>
 }
 
 /// Enters what is ordered of a file if it is much, or all memory is filling up.
-fn enter_many(store: &FileStore, node: &Arc<FileNode>) -> Result<()> {
+pub(super) fn enter_many(store: &FileStore, node: &Arc<FileNode>) -> Result<()> {
     let is_due = || {
         let crowded = store.write_back().is_crowded();
         let unflushed = node.data().unflushed();
@@ -114,7 +114,7 @@ impl FlushRun<'_> {
 }
 
 /// What was being written is ordered from now on.
-fn put_in_order(store: &FileStore, job: FileFlush, stored: Vec<WrittenExtent>) {
+pub(super) fn put_in_order(store: &FileStore, job: FileFlush, stored: Vec<WrittenExtent>) {
     let FileFlush { node, runs, size, incompressible, .. } = job;
     let mut unflushed = node.data().unflushed();
     let before = unflushed.bytes();

@@ -50,7 +50,7 @@ pub(super) fn batches(jobs: &[FileFlush], batch_bytes: u64) -> Vec<Vec<DirtyRang
 }
 
 /// Flushes batches of the jobs, in their order. The last may be on its way to the devices still, to be
-/// [finished](finish).
+/// [finished](super::deferred::finish).
 ///
 /// # Errors
 /// The first; nothing behind that batch is entered.

@@ -8,5 +8,6 @@ pub use by_inode::{
     flush_subvolume, read, read_data, remove_all, seek, truncate, write,
 };
 pub use vlinder_data::{
-    Allocate, BytesError, DataFault, FileData, MAX_FILE_SIZE, MappedExtent, OpenCache, Seek, Stretch,
+    Allocate, BytesError, DataFault, EncodedBytes, FileData, MAX_FILE_SIZE, MappedExtent, OpenCache, Seek,
+    Stretch,
 };

@@ -5,9 +5,11 @@ use vlinder_data::{begin, put_dirty_inodes};
 use vlinder_format::inode::Timestamp;
 use vlinder_format::root_item::RootFlags;
 use vlinder_format::uuid_item::UuidKind;
-use vlinder_format::{Generation, RootId, Uuid};
+use vlinder_format::{Generation, ObjectId, RootId, Uuid};
 use vlinder_transaction::{ChangeKind, Reservation};
 
+use crate::attribute_change::AttributeMode;
+use crate::changes::Changes;
 use crate::name_view::Names;
 use crate::stamp::Stamp;
 use crate::subvolume::Subvolume;
@@ -60,7 +62,8 @@ pub(crate) fn set_subvolume_read_only(
 }
 
 /// Makes a subvolume a received one: read-only, with the UUID and the transaction of what was sent, as
-/// Linux's `BTRFS_IOC_SET_RECEIVED_SUBVOL` does it.
+/// Linux's `BTRFS_IOC_SET_RECEIVED_SUBVOL` does it. In the same transaction its root loses the attribute
+/// `mark`, if it has it; the root's times stay.
 ///
 /// # Errors
 /// As [`set_subvolume_read_only`].
@@ -68,13 +71,16 @@ pub(crate) fn set_received(
     names: Names<'_>,
     caller: &Caller,
     root: RootId,
-    uuid: Uuid,
-    transid: Generation,
+    (uuid, transid): (Uuid, Generation),
+    mark: &[u8],
 ) -> Result<()> {
     let subvolume = own_subvolume(names, caller, root)?;
     vlinder_data::flush_subvolume(names.store(), root)?;
     put_dirty_inodes(names.store())?;
-    let mut handle = begin(names.store(), Reservation::items(3).of(ChangeKind::Subvolume))?;
+    let mut handle = begin(names.store(), Reservation::items(4).of(ChangeKind::Subvolume))?;
+    let mut changes = Changes::of_tree(names.engine(), Arc::clone(subvolume.tree()));
+    changes.set_attribute(ObjectId::FIRST_FREE, mark, None, AttributeMode::Either, handle.generation())?;
+    changes.apply(&mut handle)?;
     let before = subvolume.tree().item().received_uuid();
     if !before.is_nil() && before != uuid {
         handle.remove_uuid(UuidKind::Received, before, root)?;

@@ -144,6 +144,15 @@ fn name_subvolume(
     Ok(())
 }
 
+/// What a snapshot is like.
+#[derive(Clone, Copy)]
+pub(super) struct SnapshotKind {
+    /// It takes no changes.
+    pub(super) read_only: bool,
+    /// Its parent UUID is that of the source's parent.
+    pub(super) is_sibling: bool,
+}
+
 /// Makes a snapshot of a subvolume with a name in a directory: everything that was written before, and
 /// nothing that comes after. Commits.
 ///
@@ -157,7 +166,7 @@ pub(crate) fn snapshot(
     source: RootId,
     directory: &Arc<Inode>,
     name: &[u8],
-    read_only: bool,
+    kind: SnapshotKind,
 ) -> Result<InodeId> {
     check_new_name(name)?;
     let source = names.inodes().subvolume(source)?;
@@ -173,7 +182,7 @@ pub(crate) fn snapshot(
     may_add_subvolume(names, caller, directory, name)?;
     let index = take_index(names.engine(), directory)?;
     let snapshot =
-        with_room(names.engine(), || reserve_snapshot(names, &source, directory, (name, index), read_only))?;
+        with_room(names.engine(), || reserve_snapshot(names, &source, directory, (name, index), kind))?;
     let id = snapshot.id();
     snapshot.commit()?;
     // Files that are open in the source without a name go from the snapshot, as on Linux: left there,
@@ -188,7 +197,7 @@ fn reserve_snapshot<'a>(
     source: &crate::Subvolume,
     directory: &Arc<Inode>,
     (name, index): (&[u8], DirectoryIndex),
-    read_only: bool,
+    SnapshotKind { read_only, is_sibling }: SnapshotKind,
 ) -> Result<ReservedSnapshot<'a>> {
     // What waits in memory alone belongs into the snapshot.
     put_dirty_inodes(names.store())?;
@@ -207,6 +216,7 @@ fn reserve_snapshot<'a>(
         id,
         uuid: Uuid(names.engine().options().random.uuid()),
         time: Stamp::of(&handle).time,
+        parent: if is_sibling { source.tree().item().parent_uuid() } else { source.tree().item().uuid() },
         read_only,
         after: Box::new(move |handle: &mut Handle<'_>, tree: &Arc<OpenTree>| -> Result<(), EngineError> {
             // As Linux writes it for snapshots.

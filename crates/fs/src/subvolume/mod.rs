@@ -7,6 +7,7 @@ pub(crate) mod default;
 pub(crate) mod delete;
 mod list;
 pub(crate) mod place;
+mod received_change;
 mod view;
 
 pub use being_received::BeingReceived;

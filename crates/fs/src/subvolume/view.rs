@@ -5,8 +5,9 @@ use vlinder_data::InodeId;
 use vlinder_format::{Generation, RootId, Uuid};
 
 use super::being_received::BeingReceived;
+use super::create::SnapshotKind;
 use super::list::SubvolumeInformation;
-use super::{change, create, default, delete, list};
+use super::{change, create, default, delete, list, received_change};
 use crate::inode::Inode;
 use crate::maintenance::Maintenance;
 use crate::name_view::Names;
@@ -109,7 +110,25 @@ impl Subvolumes<'_> {
         name: &[u8],
         read_only: bool,
     ) -> Result<InodeId> {
-        create::snapshot(self.names, self.maintenance, caller, source, directory, name, read_only)
+        let kind = SnapshotKind { read_only, is_sibling: false };
+        create::snapshot(self.names, self.maintenance, caller, source, directory, name, kind)
+    }
+
+    /// As [`snapshot`](Self::snapshot), of a subvolume that the snapshot stands in for: its parent UUID is
+    /// that of the source's parent.
+    ///
+    /// # Errors
+    /// As [`snapshot`](Self::snapshot).
+    pub fn snapshot_as_sibling(
+        &self,
+        caller: &Caller,
+        source: RootId,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        read_only: bool,
+    ) -> Result<InodeId> {
+        let kind = SnapshotKind { read_only, is_sibling: true };
+        create::snapshot(self.names, self.maintenance, caller, source, directory, name, kind)
     }
 
     /// Hides what a subvolume holds from whoever asks by way of a mount, as long as the result lives.
@@ -131,12 +150,28 @@ impl Subvolumes<'_> {
     }
 
     /// Makes a subvolume a received one: read-only, with the UUID that the sender's has, and with the
-    /// transaction in which that was changed last.
+    /// transaction in which that was changed last. In the same transaction its root loses the attribute
+    /// `mark`, if it has it, and keeps its times.
     ///
     /// # Errors
     /// As [`set_read_only`](Self::set_read_only).
-    pub fn set_received(&self, caller: &Caller, root: RootId, uuid: Uuid, transid: Generation) -> Result<()> {
-        change::set_received(self.names, caller, root, uuid, transid)
+    pub fn set_received(
+        &self,
+        caller: &Caller,
+        root: RootId,
+        (uuid, transid): (Uuid, Generation),
+        mark: &[u8],
+    ) -> Result<()> {
+        change::set_received(self.names, caller, root, (uuid, transid), mark)
+    }
+
+    /// Whether an inode of a received subvolume was changed after it was received; false for one that was not
+    /// received. The subvolume is read-only.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`](crate::Refusal::NotFound); what reading met.
+    pub fn was_changed_since_received(&self, root: RootId) -> Result<bool> {
+        received_change::was_changed_since_received(self.names.engine(), root)
     }
 
     /// Deletes the subvolume that has a name in a directory, with all that is in it.

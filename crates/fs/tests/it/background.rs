@@ -125,7 +125,10 @@ fn changes_are_committed_once_they_have_stopped_and_not_again() {
             filesystem.files().copy_file_range(&caller, (&file, 65536), (&copy, 0), 65536, open).unwrap();
         }),
         ("a clone", &|| {
-            filesystem.files().clone_range(&caller, (&file, 131_072), (&copy, 65536), 65536).unwrap()
+            filesystem
+                .files()
+                .clone_range(&caller, (&file, 131_072), (&copy, 65536), 65536, WriteOrigin::Caller)
+                .unwrap()
         }),
         ("a direct write", &|| {
             filesystem.files().write_file_direct(&caller, &file, &[(131_072, &[7; 4096])], open).unwrap();

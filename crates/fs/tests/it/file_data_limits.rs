@@ -325,7 +325,10 @@ fn what_the_last_commit_shares_is_not_overwritten_in_place() {
         let inode = create(&filesystem, "file");
         let (source, clone) = (noise(1, 12_288), 1 << 20);
         filesystem.files().write_at(&Caller::superuser(), &inode, 0, Cow::Owned(source.clone())).unwrap();
-        filesystem.files().clone_range(&Caller::superuser(), (&inode, 4096), (&inode, clone), 8192).unwrap();
+        filesystem
+            .files()
+            .clone_range(&Caller::superuser(), (&inode, 4096), (&inode, clone), 8192, WriteOrigin::Caller)
+            .unwrap();
         filesystem.sync().unwrap();
         vlinder_fs::data::truncate(&filesystem, &inode, 12_288).unwrap();
         let overwrite = {

@@ -122,7 +122,10 @@ impl Run {
                     |sector| values[(from + sector - start) as usize],
                     || {
                         let (source, target) = ((file.inode(), from * SECTOR as u64), (file.inode(), offset));
-                        filesystem.files().clone_range(&caller, source, target, length).unwrap();
+                        filesystem
+                            .files()
+                            .clone_range(&caller, source, target, length, WriteOrigin::Caller)
+                            .unwrap();
                     },
                 );
             }

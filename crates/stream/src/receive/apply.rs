@@ -2,12 +2,17 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{DeviceNumber, FileType, GroupId, UserId};
-use vlinder_fs::{AttributeMode, Caller, FsError, Inode, Refusal, RenameMode, SetAttributes};
+use vlinder_fs::{
+    AttributeMode, Caller, FileAlone, FsError, Inode, Refusal, RenameMode, SetAttributes, SetTime,
+};
 
-use super::ReceiveError;
 use super::content;
 use super::directory_times::times_of;
-use super::receiver::{Receiver, command_error};
+use super::error::command_error;
+use super::receiver::Receiver;
+use super::verity::VerityParameters;
+use super::{ReceiveError, Warning};
+use crate::resume::TOKEN_ATTRIBUTE;
 use crate::wire::{Command, CommandKind, Node};
 
 /// What is said of an owner that no file can have.
@@ -58,23 +63,35 @@ impl Receiver<'_> {
     fn create(&mut self, command: &Command<'_>, path: &[u8]) -> Result<(), ReceiveError> {
         let kind = command.kind();
         let (directory, name) = self.place(kind, path)?;
-        let (names, caller) = (self.filesystem.names(), Caller::superuser());
-        let node = |node: &Node<'_>, file_type| {
-            let permissions = (node.mode & 0o7777) as u32;
-            names.create_node(&caller, &directory, name, file_type, permissions, unpacked(node.device))
+        let of = |file_type, permissions| FileAlone {
+            file_type,
+            permissions,
+            device_number: DeviceNumber::default(),
+            target: b"",
         };
-        let made = match command {
-            Command::MakeDirectory { .. } => names.create_directory(&caller, &directory, name, 0o700),
-            Command::Symlink { target, .. } => names.create_symbolic_link(&caller, &directory, name, target),
-            Command::MakeNode(device) => {
-                // A mode of a type that is neither is refused as mknod(2) refuses it.
-                let is_block = device.mode & 0o170_000 == u64::from(FileType::BlockDevice.mode_bits());
-                node(device, if is_block { FileType::BlockDevice } else { FileType::CharacterDevice })
-            }
-            Command::MakeFifo(device) => node(device, FileType::Fifo),
-            Command::MakeSocket(device) => node(device, FileType::Socket),
-            _ => names.create_file(&caller, &directory, name, 0o600),
+        let of_node = |node: &Node<'_>, file_type| FileAlone {
+            device_number: unpacked(node.device),
+            ..of(file_type, (node.mode & 0o7777) as u32)
         };
+        let file = match command {
+            Command::MakeDirectory { .. } => of(FileType::Directory, 0o700),
+            Command::Symlink { target, .. } => FileAlone { target, ..of(FileType::SymbolicLink, 0o777) },
+            Command::MakeNode(node) => match node.mode & 0o170_000 {
+                mode if mode == u64::from(FileType::BlockDevice.mode_bits()) => {
+                    of_node(node, FileType::BlockDevice)
+                }
+                mode if mode == u64::from(FileType::CharacterDevice.mode_bits()) => {
+                    of_node(node, FileType::CharacterDevice)
+                }
+                _ => {
+                    return Err(ReceiveError::Unsupported { kind, what: "its mode is not that of a device" });
+                }
+            },
+            Command::MakeFifo(node) => of_node(node, FileType::Fifo),
+            Command::MakeSocket(node) => of_node(node, FileType::Socket),
+            _ => of(FileType::Regular, 0o600),
+        };
+        let made = self.filesystem.names().create_alone(&directory, name, &file);
         made.map(drop).map_err(|error| command_error(kind, path, error))
     }
 
@@ -106,6 +123,11 @@ impl Receiver<'_> {
         let attributes = filesystem.attributes();
         let set = |changes: SetAttributes| attributes.set(&caller, inode, &changes).map(drop);
         let done: Result<(), FsError> = match *command {
+            Command::SetXattr { name: TOKEN_ATTRIBUTE, .. } if path.is_empty() => {
+                self.outcome.warn(Warning::TokenAttribute);
+                Ok(())
+            }
+            Command::RemoveXattr { name: TOKEN_ATTRIBUTE, .. } if path.is_empty() => Ok(()),
             Command::SetXattr { name, value, .. } => {
                 attributes.set_extended_attribute(&caller, inode, name, value, AttributeMode::Either)
             }
@@ -123,19 +145,34 @@ impl Receiver<'_> {
                 let narrow =
                     |id| u32::try_from(id).map_err(|_| ReceiveError::Unsupported { kind, what: TOO_LARGE });
                 let (user, group) = (Some(UserId(narrow(uid)?)), Some(GroupId(narrow(gid)?)));
-                set(SetAttributes { user, group, ..SetAttributes::default() })
+                // What the file keeps of set-id bits and capabilities, the stream says.
+                let keeps =
+                    SetAttributes { keeps_set_id: true, keeps_capability: true, ..SetAttributes::default() };
+                set(SetAttributes { user, group, ..keeps })
             }
             Command::SetTimes { times, .. } => {
                 if let Some(current) = self.current.as_mut().filter(|_| inode.is_directory()) {
-                    current.times.note_named(inode.id(), times);
+                    current.times.note_named(inode.id());
                 }
                 set(times_of(&times))
             }
             Command::Truncate { size, .. } => {
-                set(SetAttributes { size: Some(size), ..SetAttributes::default() })
+                // As after any write of a stream, the times are those that it says.
+                let modification_time = Some(SetTime::At(inode.state().item.modification_time));
+                let keeps = SetAttributes { keeps_capability: true, ..SetAttributes::default() };
+                set(SetAttributes { size: Some(size), modification_time, ..keeps })
             }
             // Of a stream without data, and what Linux's receiver passes by.
             Command::UpdateExtent { .. } | Command::SetFileAttributes { .. } => Ok(()),
+            Command::EnableVerity { algorithm, block_size, salt, .. } => {
+                let verity = VerityParameters::new(algorithm, block_size, salt);
+                let unknown = ReceiveError::Unsupported { kind, what: "Linux has no such parameters" };
+                let verity = verity.ok_or(unknown)?;
+                verity.digest(filesystem, inode).map(|digest| {
+                    let (path, algorithm) = (path.to_vec(), verity.algorithm());
+                    self.outcome.warn(Warning::Verity { path, algorithm, digest });
+                })
+            }
             _ => return content::apply(self, command, kind, path, inode),
         };
         done.map_err(|error| command_error(kind, path, error))
@@ -156,7 +193,7 @@ impl Receiver<'_> {
         let filesystem = self.filesystem;
         let current = self.current.as_mut().ok_or(ReceiveError::NoSubvolume { kind })?;
         let (directory, name) = current.paths.place(filesystem, kind, path)?;
-        current.times.note_change(&directory);
+        current.times.note_change(filesystem, &directory)?;
         Ok((directory, name))
     }
 

@@ -2,8 +2,11 @@
 
 use vlinder_codec::compress::CodecError;
 use vlinder_format::{Generation, Uuid};
-use vlinder_fs::FsError;
+use vlinder_fs::{FsError, Refusal};
 
+use super::candidate::Told;
+use super::{Candidate, PartialSubvolume, SourceChange};
+use crate::resume::{ResumeToken, TokenError};
 use crate::wire::{CommandKind, WireError};
 
 /// An error of receiving.
@@ -41,26 +44,80 @@ pub enum ReceiveError {
     },
     /// The receiver lacks the parent of a snapshot, or the source of a clone.
     #[error(
-        "no subvolume here was received from {uuid} at its transaction {transid}, and none has that UUID; receive that one first"
+        "no subvolume here was received from {uuid} at its transaction {transid}, and none has that UUID; receive that \
+         one first, or send it whole; {}",
+        Told(.present)
     )]
     MissingSource {
         /// The UUID that the stream names.
         uuid: Uuid,
         /// The transaction that the stream names.
         transid: Generation,
+        /// Its snapshots and what was received, the last first, at most four.
+        present: Vec<Candidate>,
     },
-    /// The receiver's copy of the parent is not what the sender has.
+    /// The receiver's copy of the parent, or of the source of a clone, was changed.
     #[error(
-        "the subvolume here with UUID {uuid} was changed since (transaction {found}, the stream is made for {expected}); send it whole, or receive the parent again"
+        "what is here of {uuid} is not what the stream is made for: {change}; receive {uuid} again under another \
+         name and delete this one, or send the new one whole; {}",
+        Told(std::slice::from_ref(.candidate))
     )]
     ChangedSource {
         /// The UUID that the stream names.
         uuid: Uuid,
-        /// The transaction that the stream is made for.
-        expected: Generation,
-        /// The transaction of the last change.
-        found: Generation,
+        /// What shows the change.
+        change: SourceChange,
+        /// The subvolume here.
+        candidate: Box<Candidate>,
     },
+    /// A snapshot of a subvolume without a UUID.
+    #[error("the stream makes a snapshot of a parent without a UUID; do not trust this stream")]
+    NilParent,
+    /// A partial subvolume is in the way.
+    #[error(
+        "{:?} was received in part before; go on with that (send --resume TOKEN), or discard it first",
+        .name.escape_ascii().to_string()
+    )]
+    PartialExists {
+        /// The name of the subvolume.
+        name: Vec<u8>,
+    },
+    /// The name of a partial subvolume was taken meanwhile, or receiving was at its end.
+    #[error(
+        "{:?} is there already; if that was received whole, nothing is left to do but to discard what is left in \
+         part; otherwise rename it, and go on",
+        .name.escape_ascii().to_string()
+    )]
+    NameTaken {
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// There is no partial subvolume of a name.
+    #[error("{:?} is no subvolume that was received in part", .name.escape_ascii().to_string())]
+    NoSuchPartial {
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// The rest of a stream came whose beginning is not here.
+    #[error(
+        "this is the rest of a stream of {} after {} bytes, and no subvolume in this directory was received up to \
+         there{}; send with the token that is here, or begin anew",
+        .token.uuid,
+        .token.received.bytes(),
+        TokensHere(.partial)
+    )]
+    NothingToResume {
+        /// The token of what came.
+        token: Box<ResumeToken>,
+        /// What is here in part.
+        partial: Vec<PartialSubvolume>,
+    },
+    /// The rest of a stream has no token.
+    #[error("this is the rest of a stream, with a broken token: {0}")]
+    Token(#[from] TokenError),
+    /// The caller ended receiving.
+    #[error("receiving was ended before the stream was; what came so far can be gone on with")]
+    Interrupted,
     /// Bytes can't be decompressed.
     #[error(transparent)]
     Codec(#[from] CodecError),
@@ -72,4 +129,39 @@ pub enum ReceiveError {
         /// What of it.
         what: &'static str,
     },
+}
+
+impl ReceiveError {
+    /// Whether the file system had no room.
+    pub(super) fn is_no_space(&self) -> bool {
+        match self {
+            Self::Command { error, .. } => error.refusal() == Some(Refusal::NoSpace),
+            Self::Filesystem(error) => error.refusal() == Some(Refusal::NoSpace),
+            _ => false,
+        }
+    }
+}
+
+/// An error of the file system, with the command that met it.
+pub(super) fn command_error(kind: CommandKind, path: &[u8], error: FsError) -> ReceiveError {
+    ReceiveError::Command { kind, path: path.to_vec(), error: Box::new(error) }
+}
+
+/// The tokens of partial subvolumes as a part of a sentence.
+struct TokensHere<'a>(&'a [PartialSubvolume]);
+
+impl std::fmt::Display for TokensHere<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for partial in self.0 {
+            write!(formatter, "; {}", partial.name.escape_ascii())?;
+            match &partial.token {
+                Some(token) => {
+                    write!(formatter, " has {} bytes of {}: ", token.received.bytes(), token.uuid)?;
+                    write!(formatter, "{token}")?;
+                }
+                None => write!(formatter, " was not begun")?,
+            }
+        }
+        Ok(())
+    }
 }

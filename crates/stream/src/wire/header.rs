@@ -5,7 +5,7 @@ use super::{Protocol, WireError};
 const MAGIC: &[u8; 13] = b"btrfs-stream\0";
 
 /// Bytes of a stream's header: the magic and the version (4, little-endian).
-pub(super) const HEADER_BYTES: usize = MAGIC.len() + 4;
+pub(crate) const HEADER_BYTES: usize = MAGIC.len() + 4;
 
 /// The header of a stream of a version.
 pub(super) fn encode(protocol: Protocol) -> [u8; HEADER_BYTES] {

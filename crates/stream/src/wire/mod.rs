@@ -26,7 +26,9 @@ pub use command::{Command, EncodedWrite, Node, Snapshot, Times};
 #[cfg(feature = "filesystem")]
 pub(crate) use encode::encode;
 pub use error::WireError;
+pub(crate) use header::HEADER_BYTES;
 pub use kind::CommandKind;
+pub(crate) use limits::COMMAND_HEAD_BYTES;
 pub use limits::MAX_COMMAND_BYTES;
 pub use protocol::Protocol;
 pub use reader::{PlacedCommand, StreamReader};

@@ -48,6 +48,11 @@ impl<R: Read> StreamReader<R> {
         self.position
     }
 
+    /// The last command that was read, head and attributes, with zeros in place of its checksum.
+    pub fn last_command(&self) -> &[u8] {
+        &self.command
+    }
+
     /// Reads the header of the next stream; none if the input is at its end.
     ///
     /// # Errors

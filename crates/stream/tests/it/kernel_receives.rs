@@ -128,7 +128,7 @@ for directory, directories, files in os.walk(b"."):
 "#;
 
 /// Sizes of directories and what nested subvolumes leave do not travel.
-const WALK: &str = "find . -inum 2 -prune -o -type d -printf '%P|%y|%#m|%U|%G|%T@\\n' \
+pub const WALK: &str = "find . -inum 2 -prune -o -type d -printf '%P|%y|%#m|%U|%G|%T@\\n' \
     -o -printf '%P|%y|%#m|%n|%U|%G|%s|%l|%T@\\n' | LC_ALL=C sort; \
     getfattr -hRd -m - . 2>/dev/null | LC_ALL=C sort; \
     find . \\( -type c -o -type b \\) -exec stat -c '%n %t %T' {} \\; | LC_ALL=C sort";
@@ -176,6 +176,17 @@ pub fn send_as(
     output.put(&vlinder_stream::wire::Command::End).unwrap();
     output.flush().unwrap();
     bytes
+}
+
+/// Sends a subvolume of a file system in which nothing waits in memory, in version 1.
+pub fn send_into(filesystem: &Filesystem, parent: Option<&[u8]>, name: &[u8], output: impl std::io::Write) {
+    let mut output = StreamWriter::new(output, Protocol::V1);
+    output.begin().unwrap();
+    with_sending(filesystem, (parent, &[]), name, SendOptions::default(), |sending| {
+        send(sending, &mut output).unwrap();
+    });
+    output.put(&vlinder_stream::wire::Command::End).unwrap();
+    output.flush().unwrap();
 }
 
 /// Makes ready to send a subvolume, with a parent and further clone sources.

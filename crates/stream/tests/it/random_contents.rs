@@ -89,7 +89,7 @@ fn apply(filesystem: &Filesystem, inodes: &[Arc<Inode>], change: &Change) {
         Change::Clone { from, to, source, target, sectors } => {
             // Refused where the source ends before, or where a file would overlap itself.
             let (source, target) = ((&inodes[from], source), (&inodes[to], target));
-            let _ = files.clone_range(&caller, source, target, sectors * 4096);
+            let _ = files.clone_range(&caller, source, target, sectors * 4096, WriteOrigin::Caller);
         }
         Change::Resize { file, size } => {
             let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };

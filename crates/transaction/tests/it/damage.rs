@@ -166,6 +166,7 @@ fn a_tree_block_whose_place_is_called_free() {
         source: Arc::clone(&tree),
         id,
         uuid: Uuid([9; 16]),
+        parent: Uuid([8; 16]),
         time: Timestamp { seconds: 1, nanoseconds: 0 },
         read_only: false,
         directory_tree: Arc::clone(&tree),

@@ -350,6 +350,7 @@ impl Stage {
                     (&source, numbers[2]),
                     (&target, numbers[4]),
                     numbers[5],
+                    WriteOrigin::Caller,
                 )?;
             }
             "setfattr" => filesystem.attributes().set_extended_attribute(
