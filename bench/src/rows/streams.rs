@@ -16,6 +16,14 @@ const FILES: u64 = 200_000;
 const MORE_FILES: u64 = 500_000;
 
 pub fn rows() -> Vec<Row> {
+    let mut rows = inline_rows();
+    rows.extend(larger_inline_rows());
+    rows.extend(tree_rows());
+    rows
+}
+
+/// Sends of small files alone.
+fn inline_rows() -> Vec<Row> {
     vec![
         Row {
             id: "S4a-200000",
@@ -55,6 +63,12 @@ pub fn rows() -> Vec<Row> {
                 },
             ],
         },
+    ]
+}
+
+/// The same of more files.
+fn larger_inline_rows() -> Vec<Row> {
+    vec![
         Row {
             id: "S4a-500000",
             workload: "full send of 500,000 files of 2,000 bytes (inline), cold, into a hasher",
@@ -93,6 +107,12 @@ pub fn rows() -> Vec<Row> {
                 },
             ],
         },
+    ]
+}
+
+/// Sending and receiving the tree that most rows have.
+fn tree_rows() -> Vec<Row> {
+    vec![
         Row {
             id: "U4",
             workload: "full send of the tree, cold, into a hasher",

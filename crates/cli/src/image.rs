@@ -83,6 +83,14 @@ impl<'a> Images<'a> {
         Ok(Self { arguments, options, open: RefCell::default() })
     }
 
+    /// With another cache for images that are only read, unless the options say how large it is.
+    pub fn with_cache(mut self, bytes: u64) -> Self {
+        if self.options.cache_bytes == OpenOptions::default().cache_bytes {
+            self.options.cache_bytes = bytes;
+        }
+        self
+    }
+
     /// What an argument names.
     ///
     /// # Errors

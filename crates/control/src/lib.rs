@@ -22,6 +22,7 @@ mod frame;
 mod last_resort;
 mod limits;
 pub mod location;
+mod mount_records;
 pub mod mounts;
 mod name;
 mod patience;
@@ -30,6 +31,7 @@ pub mod places;
 pub mod protocol;
 pub mod receive;
 pub mod server;
+mod stream_records;
 pub mod unmount;
 mod upload;
 

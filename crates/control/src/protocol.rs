@@ -10,7 +10,9 @@ use vlinder_transaction::ReadOnlyReason;
 
 use crate::ErrorBody;
 use crate::limits::as_printable;
+pub use crate::mount_records::{LeasedDevice, MountInformation};
 pub use crate::name::Name;
+pub use crate::stream_records::{PartialRecord, ReceiveRequest, ReceivedSubvolume};
 
 /// The schema of the messages below.
 pub const SCHEMA: &str = "vlinder.control/1";
@@ -283,72 +285,6 @@ pub enum Answer {
     },
     /// The mount has ended and all is durable.
     Finished,
-}
-
-/// The process that serves a mount, and what it serves.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MountInformation {
-    /// The process.
-    pub process: u32,
-    /// The version of the program.
-    #[serde(deserialize_with = "as_printable::text")]
-    pub version: String,
-    /// The mounted files or block devices, as the server was told.
-    pub devices: Vec<Name>,
-    /// Where.
-    pub mountpoint: Name,
-    /// The subvolume that is shown as the root.
-    pub root: u64,
-    /// Why it takes no changes; none where it takes them.
-    #[serde(deserialize_with = "as_printable::option", default)]
-    pub read_only: Option<String>,
-    /// The file system's UUID.
-    #[serde(deserialize_with = "as_printable::text")]
-    pub uuid: String,
-    /// The options of the file system that it was mounted with, as they were given.
-    #[serde(deserialize_with = "as_printable::list", default)]
-    pub options: Vec<String>,
-}
-
-/// A device as a leased state has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeasedDevice {
-    /// The file or block device, as the server was told.
-    pub path: Name,
-    /// The 4096 bytes of the state's primary superblock there.
-    pub superblock: Name,
-}
-
-/// A subvolume that was made of a stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReceivedSubvolume {
-    /// Its number.
-    pub number: u64,
-    /// Its name in the directory.
-    pub name: Name,
-    /// Every command of its stream was applied.
-    pub is_whole: bool,
-}
-
-/// How streams are received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReceiveRequest {
-    /// Receiving ends with so many commands that could not be applied; 0 is never.
-    pub max_errors: u64,
-    /// The first end command ends all.
-    pub ends_at_end_command: bool,
-}
-
-/// What was received in part of a subvolume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PartialRecord {
-    /// The name that it is to have.
-    pub name: Name,
-    /// What the sender needs to go on; none where receiving had not begun.
-    #[serde(deserialize_with = "as_printable::option", default)]
-    pub token: Option<String>,
-    /// Bytes of the stream that need not come again.
-    pub received_bytes: u64,
 }
 
 /// A run of a file, with the facts of FS_IOC_FIEMAP.

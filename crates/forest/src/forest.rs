@@ -31,7 +31,8 @@ impl Forest {
         Self { trees, root_tree, open: Mutex::default(), has_snapshots: AtomicBool::new(false) }
     }
 
-    /// Another state whose blocks come from the same cache, which tells blocks of different generations apart.
+    /// Another state whose blocks come from the same cache, which tells blocks of different generations
+    /// apart.
     #[must_use]
     pub fn state_of(&self, root_tree: Arc<Root>) -> Self {
         Self::new(Arc::clone(&self.trees), root_tree)

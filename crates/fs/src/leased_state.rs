@@ -18,8 +18,8 @@ pub struct LeasedState {
 }
 
 impl Filesystem {
-    /// Commits, and leases the state that was published. A file system that is only read leases the state that
-    /// it was opened in.
+    /// Commits, and leases the state that was published. A file system that is only read leases the state
+    /// that it was opened in.
     ///
     /// # Errors
     /// What the commit met; that an error made the file system read-only.

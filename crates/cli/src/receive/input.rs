@@ -11,12 +11,12 @@ use crate::progress::Progress;
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Standard input, or a file.
-pub(super) struct StreamInput {
+pub(super) struct ReceivedInput {
     file: BufReader<File>,
     progress: Progress,
 }
 
-impl StreamInput {
+impl ReceivedInput {
     /// Opens it.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl StreamInput {
     }
 }
 
-impl Read for StreamInput {
+impl Read for ReceivedInput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         self.progress.add(read as u64);

@@ -12,7 +12,7 @@ use vlinder_control::protocol::{PartialRecord, ReceiveRequest, ReceivedSubvolume
 use vlinder_control::{Answer, ErrorBody, Name, Request};
 use vlinder_stream::receive::ReceiveOptions;
 
-use self::input::StreamInput;
+use self::input::ReceivedInput;
 use crate::devices::Purpose;
 use crate::failure::{ExitStatus, Failure, Kind};
 use crate::image::{ImageArguments, Images};
@@ -37,8 +37,8 @@ use crate::text::escaped;
 /// that says so: vlinder send --resume goes on with it, --partial lists it, --discard removes it. A stream of
 /// Linux's can't be gone on with.
 ///
-/// Exit status: 0 received, 1 not all was received, 3 received but for what was told (fs-verity, commands that
-/// could not be applied).
+/// Exit status: 0 received, 1 not all was received, 3 received but for what was told (fs-verity, commands
+/// that could not be applied).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  vlinder receive -f monday.stream store.img:/\n  \
                   ssh host btrfs send /home/.snapshots/1 | vlinder receive store.img:/host")]
@@ -49,8 +49,8 @@ pub struct ReceiveArguments {
     /// End with the first end command, and leave what follows in the input.
     #[arg(short = 'e')]
     ends_at_end_command: bool,
-    /// End with so many commands that could not be applied; 0 is never. A subvolume that lacks a command is not
-    /// marked as received.
+    /// End with so many commands that could not be applied; 0 is never. A subvolume that lacks a command is
+    /// not marked as received.
     #[arg(short = 'E', long, value_name = "NUMBER", default_value_t = 1)]
     max_errors: u64,
     /// Print the commands of the stream, one a line, and receive nothing.
@@ -114,7 +114,7 @@ pub fn run(arguments: &ReceiveArguments, session: &Session) -> Result<ExitStatus
         }
         return Ok(ExitStatus::Done);
     }
-    let input = StreamInput::open(arguments.file.as_deref(), Progress::new(session, "receiving", None))?;
+    let input = ReceivedInput::open(arguments.file.as_deref(), Progress::new(session, "receiving", None))?;
     let (max_errors, ends_at_end_command) = (arguments.max_errors, arguments.ends_at_end_command);
     let received = open()?.receive(ReceiveRequest { max_errors, ends_at_end_command }, input);
     let closed = images.close();
@@ -135,7 +135,7 @@ impl Place {
         mounted::of_server(body).at(self.name())
     }
 
-    fn receive(&self, how: ReceiveRequest, mut input: StreamInput) -> Result<Answer, Failure> {
+    fn receive(&self, how: ReceiveRequest, mut input: ReceivedInput) -> Result<Answer, Failure> {
         match self {
             Self::Mounted(mounted) => mounted.receive(how, input),
             Self::Image(named) => {

@@ -1,6 +1,6 @@
 //! The parent of a snapshot that is sent with clone sources alone.
 
-use super::Snapshot;
+use super::snapshot::Snapshot;
 use crate::failure::{Failure, Kind};
 
 /// The clone source that differs least from a snapshot, as far as their ancestry tells: the one that it is a

@@ -1,28 +1,28 @@
 //! `send`: snapshots, or what changed between them, as a stream.
 
 mod clone_parent;
+mod failure;
 mod output;
+mod snapshot;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use vlinder_base::sync::Arc;
-use vlinder_forest::OpenTree;
-use vlinder_fs::{LeasedState, SubvolumeInformation};
-use vlinder_stream::resume::{ResumeError, ResumeToken};
-use vlinder_stream::send::{
-    ContentSource, SendError, SendOptions, Sending, SentSubvolume, count_data_bytes, send,
-};
-use vlinder_stream::wire::{Command, Protocol, StreamWriter, WireError};
+use vlinder_fs::LeasedState;
+use vlinder_stream::resume::ResumeToken;
+use vlinder_stream::send::{ContentSource, SendError, SendOptions, Sending, count_data_bytes, send};
+use vlinder_stream::wire::{Command, Protocol, StreamWriter};
 
+use self::failure::failure_of;
 use self::output::StreamOutput;
+use self::snapshot::Snapshot;
 use crate::failure::{ExitStatus, Failure, Kind};
 use crate::image::{ImageArguments, Images};
-use crate::object::{Named, Object, information};
-use crate::place::image::from_fs;
+use crate::place::image::{OpenImage, from_fs};
 use crate::progress::Progress;
 use crate::report;
 use crate::session::Session;
@@ -45,15 +45,15 @@ pub struct SendArguments {
     /// Send what changed since this snapshot, which the receiver has.
     #[arg(short = 'p', value_name = "PARENT")]
     parent: Option<OsString>,
-    /// A snapshot that the receiver has too: what is shared with it is not sent again. Without -p the parent is
-    /// chosen among these. May be given several times.
+    /// A snapshot that the receiver has too: what is shared with it is not sent again. Without -p the parent
+    /// is chosen among these. May be given several times.
     #[arg(short = 'c', value_name = "CLONE-SOURCE")]
     clone_sources: Vec<OsString>,
     /// Write the stream to this file instead of standard output.
     #[arg(short = 'f', value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
-    /// The version of the stream: 1, which every Linux reads; 2 (Linux 6.0), with times of birth, preallocated
-    /// ranges and compressed extents; 0 for the highest.
+    /// The version of the stream: 1, which every Linux reads; 2 (Linux 6.0), with times of birth,
+    /// preallocated ranges and compressed extents; 0 for the highest.
     #[arg(long, value_name = "N", value_parser = protocol, default_value = "1")]
     proto: Protocol,
     /// Send compressed extents as they are stored. Needs version 2.
@@ -89,49 +89,94 @@ fn protocol(number: &str) -> Result<Protocol, String> {
     }
 }
 
+/// Of the 128 MiB that a send may take: what it keeps of tree blocks. The rest is for data that are read and
+/// decompressed at once.
+const CACHE_BYTES: u64 = 48 << 20;
+
+/// What the arguments name.
+struct Operands {
+    snapshots: Vec<Snapshot>,
+    parent: Option<Snapshot>,
+    clone_sources: Vec<Snapshot>,
+    token: Option<ResumeToken>,
+}
+
+impl Operands {
+    fn find(arguments: &SendArguments, images: &Images<'_>) -> Result<Self, Failure> {
+        let find = |target: &OsString| Snapshot::find(images, target);
+        let snapshots = arguments.targets.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+        let parent = arguments.parent.as_ref().map(find).transpose()?;
+        let clone_sources = arguments.clone_sources.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+        let token = arguments.resume.as_deref().map(str::parse::<ResumeToken>).transpose();
+        let token = token.map_err(|error| Failure::usage(format!("--resume: {error}")))?;
+        if token.is_some() && snapshots.len() > 1 {
+            let failure = Failure::usage("a token is of one snapshot");
+            return Err(failure.hint("send the others by calls of their own"));
+        }
+        if arguments.compressed_data && arguments.proto < Protocol::V2 && token.is_none() {
+            let failure = Failure::usage("--compressed-data needs version 2 of the stream");
+            return Err(failure.hint("give --proto 2"));
+        }
+        Ok(Self { snapshots, parent, clone_sources, token })
+    }
+
+    /// The image of all of them.
+    fn image(&self) -> Result<Arc<OpenImage>, Failure> {
+        let Some(first) = self.snapshots.first() else { return Err(Failure::usage("no snapshot to send")) };
+        for other in self.snapshots.iter().chain(&self.parent).chain(&self.clone_sources) {
+            other.require_read_only()?;
+            if !Arc::ptr_eq(first.named.image(), other.named.image()) {
+                let text = "it is in another file system than the first snapshot";
+                return Err(Failure::new(Kind::Invalid, text)
+                    .at(other.named.place())
+                    .hint("send snapshots of one file system at a time"));
+            }
+        }
+        Ok(Arc::clone(first.named.image()))
+    }
+}
+
 /// Runs the verb.
 pub fn run(arguments: &SendArguments, session: &Session) -> Result<ExitStatus, Failure> {
     if session.json && arguments.file.is_none() {
-        return Err(
-            Failure::usage("--json and a stream can't both go to standard output").hint("give -f FILE")
-        );
+        let failure = Failure::usage("--json and a stream can't both go to standard output");
+        return Err(failure.hint("give -f FILE"));
     }
-    let images = Images::new(&arguments.images)?;
-    let find = |target: &OsString| Snapshot::find(&images, target);
-    let snapshots = arguments.targets.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-    let parent = arguments.parent.as_ref().map(find).transpose()?;
-    let mut clone_sources = arguments.clone_sources.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-    if arguments.compressed_data && arguments.proto < Protocol::V2 && arguments.resume.is_none() {
-        return Err(Failure::usage("--compressed-data needs version 2 of the stream").hint("give --proto 2"));
-    }
-    let Some(first) = snapshots.first() else { return Err(Failure::usage("no snapshot to send")) };
-    for other in snapshots.iter().chain(&parent).chain(&clone_sources) {
-        other.require_read_only()?;
-        if !Arc::ptr_eq(first.named.image(), other.named.image()) {
-            return Err(Failure::new(Kind::Invalid, "it is in another file system than the first snapshot")
-                .at(other.named.place())
-                .hint("send snapshots of one file system at a time"));
-        }
-    }
-    let state = first.named.image().filesystem.lease();
-    let state = state.map_err(|error| from_fs(error, &first.named.image().label))?;
-    let token = arguments.resume.as_deref().map(str::parse::<ResumeToken>).transpose();
-    let token = token.map_err(|error| Failure::usage(format!("--resume: {error}")))?;
-    if token.is_some() && snapshots.len() > 1 {
-        return Err(
-            Failure::usage("a token is of one snapshot").hint("send the others by calls of their own")
-        );
-    }
-    let output = StreamOutput::open(arguments.file.as_deref(), token)?;
-    let protocol = token.map_or(arguments.proto, |token| token.protocol);
+    let images = Images::new(&arguments.images)?.with_cache(CACHE_BYTES);
+    let operands = Operands::find(arguments, &images)?;
+    let image = operands.image()?;
+    let state = image.filesystem.lease().map_err(|error| from_fs(error, &image.label))?;
+    let output = StreamOutput::open(arguments.file.as_deref(), operands.token)?;
+    let protocol = operands.token.map_or(arguments.proto, |token| token.protocol);
     let mut writer = StreamWriter::new(output, protocol);
-    let switches = first.named.image().filesystem.options().disabled;
     let options = SendOptions {
         compressed_data: arguments.compressed_data,
         no_data: arguments.no_data,
-        no_readahead: switches.send_readahead,
+        no_readahead: image.filesystem.options().disabled.send_readahead,
         ..SendOptions::default()
     };
+    let sent = send_all(arguments, operands, (&state, options), &mut writer, session)?;
+    let bytes = writer.position();
+    writer.flush().map_err(|error| failure_of(SendError::Wire(error), "the stream"))?;
+    // Revoked, the lease makes worthless what was read, and the stream with it.
+    state.confirm().map_err(|revoked| Failure::new(Kind::Busy, revoked.to_string()).hint("try again"))?;
+    images.close()?;
+    writer.into_output().finish()?;
+    if session.json {
+        session.object(json!({ "bytes": bytes, "subvolumes": sent }))?;
+    }
+    Ok(ExitStatus::Done)
+}
+
+/// Sends one snapshot after the other; gives an object of each.
+fn send_all(
+    arguments: &SendArguments,
+    operands: Operands,
+    (state, options): (&LeasedState, SendOptions<'_>),
+    writer: &mut StreamWriter<StreamOutput>,
+    session: &Session,
+) -> Result<Vec<Value>, Failure> {
+    let Operands { snapshots, parent, mut clone_sources, .. } = operands;
     let mut sent = Vec::new();
     let is_incremental = parent.is_some() || !clone_sources.is_empty();
     for (index, snapshot) in snapshots.into_iter().enumerate() {
@@ -143,14 +188,10 @@ pub fn run(arguments: &SendArguments, session: &Session) -> Result<ExitStatus, F
         };
         let is_last = index + 1 == arguments.targets.len();
         let ends = (!arguments.one_stream || index == 0, !arguments.one_stream || is_last);
-        let one = One {
-            state: &state,
-            snapshot: &snapshot,
-            parent: chosen,
-            clone_sources: &clone_sources,
-            options,
-        };
-        one.send(ends, &mut writer, session)?;
+        let clone_sources_now = clone_sources.as_slice();
+        let one =
+            One { state, snapshot: &snapshot, parent: chosen, clone_sources: clone_sources_now, options };
+        one.send(ends, writer, session)?;
         sent.push(json!({
             "id": snapshot.information.id.0,
             "name": report::name(&snapshot.information.name),
@@ -161,59 +202,7 @@ pub fn run(arguments: &SendArguments, session: &Session) -> Result<ExitStatus, F
             clone_sources.push(snapshot);
         }
     }
-    let bytes = writer.position();
-    writer.flush().map_err(|error| failure_of(SendError::Wire(error), "the stream"))?;
-    // Revoked, the lease makes worthless what was read: who gets the stream must hear of it.
-    state.confirm().map_err(|revoked| Failure::new(Kind::Busy, revoked.to_string()).hint("try again"))?;
-    images.close()?;
-    writer.into_output().finish()?;
-    if session.json {
-        session.object(json!({ "bytes": bytes, "subvolumes": sent }))?;
-    }
-    Ok(ExitStatus::Done)
-}
-
-/// A snapshot that was named.
-struct Snapshot {
-    named: Named,
-    information: SubvolumeInformation,
-}
-
-impl Snapshot {
-    fn find(images: &Images<'_>, target: &OsString) -> Result<Self, Failure> {
-        let named = Object::find_in_image(images, target)?;
-        let information = information(named.image(), named.subvolume()?)?;
-        Ok(Self { named, information })
-    }
-
-    fn require_read_only(&self) -> Result<(), Failure> {
-        if self.information.is_read_only {
-            return Ok(());
-        }
-        let what = match self.information.parent {
-            Some(_) => "not read-only, so it could change while it is sent",
-            None => "the top level can't be sent: it has no name",
-        };
-        Err(Failure::new(Kind::Invalid, what)
-            .at(self.named.place())
-            .hint("make a snapshot that is: vlinder subvolume snapshot -r SOURCE SNAPSHOT"))
-    }
-
-    /// As the sender takes it: the receiver knows one that was received itself by the UUID of the first sender.
-    fn sent<'a>(&self, state: &'a LeasedState) -> Result<SentSubvolume<'a>, Failure> {
-        let tree: Arc<OpenTree> = state
-            .forest()
-            .tree(self.information.id)
-            .map_err(|error| failure_of(error.into(), self.named.place()))?;
-        let (found, root) = (&self.information, Arc::clone(tree.root()));
-        let is_received = !found.received_uuid.is_nil();
-        let (uuid, transid) = match is_received {
-            true if found.send_transaction.0 != 0 => (found.received_uuid, found.send_transaction),
-            true => (found.received_uuid, found.change_transaction),
-            false => (found.uuid, found.change_transaction),
-        };
-        Ok(SentSubvolume { forest: state.forest(), root, uuid, transid })
-    }
+    Ok(sent)
 }
 
 /// One snapshot of several that are sent.
@@ -252,7 +241,7 @@ impl One<'_> {
             options,
         };
         if Progress::is_wanted(session) {
-            // For whoever waits, the trees are read once more.
+            // Somebody waits: the trees are read once more to know how long.
             let bytes = count_data_bytes(&sending, writer.protocol()).map_err(fail)?;
             progress.borrow_mut().expect(bytes);
             sending.options.progress = Some(&tell);
@@ -266,29 +255,4 @@ impl One<'_> {
         }
         Ok(())
     }
-}
-
-fn is_of_resuming(error: &std::io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<ResumeError>())
-}
-
-/// What ended a send.
-fn failure_of(error: SendError, place: impl std::fmt::Display) -> Failure {
-    let text = error.to_string();
-    let failure = match error {
-        SendError::Wire(WireError::Io(error)) if is_of_resuming(&error) => {
-            Failure::new(Kind::Invalid, error.to_string())
-        }
-        SendError::Wire(WireError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-            Failure::new(Kind::Device, "who reads the stream ended before it was whole")
-                .hint("look at what the receiver said")
-        }
-        SendError::Wire(WireError::Io(error)) => return Failure::host(&error, "the stream's output"),
-        SendError::Wire(_) => Failure::new(Kind::Unsupported, text),
-        SendError::Volume(error) => error.into(),
-        SendError::UnknownCompression { .. } => Failure::new(Kind::Unsupported, text),
-        _ => Failure::new(Kind::Corruption, text)
-            .hint("keep the image as it is; vlinder check names what is damaged"),
-    };
-    failure.at(place)
 }

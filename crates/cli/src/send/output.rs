@@ -11,12 +11,12 @@ use crate::failure::{Failure, Kind};
 
 /// Standard output, or a file. A stream that goes to a file is durable there when the verb ends.
 pub(super) struct StreamOutput {
-    sink: Sink,
+    sink: StreamSink,
     path: Option<PathBuf>,
 }
 
 /// All of the stream, or its rest.
-enum Sink {
+enum StreamSink {
     Whole(File),
     Rest(ResumingWriter<File>),
 }
@@ -44,8 +44,8 @@ impl StreamOutput {
             }
         };
         let sink = match token {
-            Some(token) => Sink::Rest(ResumingWriter::new(file, token)),
-            None => Sink::Whole(file),
+            Some(token) => StreamSink::Rest(ResumingWriter::new(file, token)),
+            None => StreamSink::Whole(file),
         };
         Ok(Self { sink, path: path.map(Path::to_owned) })
     }
@@ -56,8 +56,8 @@ impl StreamOutput {
     /// What the host said.
     pub fn finish(self) -> Result<(), Failure> {
         let file = match self.sink {
-            Sink::Whole(file) => file,
-            Sink::Rest(rest) => {
+            StreamSink::Whole(file) => file,
+            StreamSink::Rest(rest) => {
                 rest.finish().map_err(|error| Failure::new(Kind::Invalid, error.to_string()))?
             }
         };
@@ -73,15 +73,15 @@ impl StreamOutput {
 impl Write for StreamOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.sink {
-            Sink::Whole(file) => file.write(bytes),
-            Sink::Rest(rest) => rest.write(bytes),
+            StreamSink::Whole(file) => file.write(bytes),
+            StreamSink::Rest(rest) => rest.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.sink {
-            Sink::Whole(file) => file.flush(),
-            Sink::Rest(rest) => rest.flush(),
+            StreamSink::Whole(file) => file.flush(),
+            StreamSink::Rest(rest) => rest.flush(),
         }
     }
 }

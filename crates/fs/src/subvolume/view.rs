@@ -131,7 +131,7 @@ impl Subvolumes<'_> {
         create::snapshot(self.names, self.maintenance, caller, source, directory, name, kind)
     }
 
-    /// Hides what a subvolume holds from whoever asks by way of a mount, as long as the result lives.
+    /// Hides what a subvolume holds from all users of a mount, as long as the result lives.
     ///
     /// # Errors
     /// [`Refusal::NotFound`](crate::Refusal::NotFound); what reading met.

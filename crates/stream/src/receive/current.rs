@@ -35,7 +35,7 @@ pub(super) struct Current {
     pub clone_sources: HashMap<(Uuid, Generation), SubvolumePaths>,
     /// A command of it could not be applied.
     pub lacks_commands: bool,
-    /// Hides it from whoever asks by way of a mount, until it is whole or given up.
+    /// Hides it from all users of a mount, until it is whole or given up.
     _hidden: BeingReceived,
 }
 

@@ -10,14 +10,14 @@ use crate::send::{ContentSource, SendError};
 
 /// The bytes of a batch's pieces on the devices, each read once.
 pub(super) struct StoredBytes {
-    runs: Vec<(Run, Vec<u8>)>,
-    /// Run and first byte in it, for each piece that has bytes on the devices.
+    runs: Vec<(ReadRun, Vec<u8>)>,
+    /// ReadRun and first byte in it, for each piece that has bytes on the devices.
     places: Vec<(usize, usize)>,
 }
 
 /// Sectors that lie together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct ReadRun {
     start: u64,
     end: u64,
     has_checksums: bool,
@@ -33,14 +33,15 @@ impl StoredBytes {
         let wanted = batch.pieces().filter_map(|piece| match piece.raw {
             RawBytes::Disk { start, length, has_checksums } => {
                 let end = start.0.saturating_add(length.next_multiple_of(sector_bytes));
-                Some(Run { start: start.0, end, has_checksums })
+                Some(ReadRun { start: start.0, end, has_checksums })
             }
             RawBytes::Item(_) => None,
         });
-        let is_one_chunk = |run: Run| source.volume.chunk(Logical(run.start), run.end - run.start).is_ok();
+        let is_one_chunk =
+            |run: ReadRun| source.volume.chunk(Logical(run.start), run.end - run.start).is_ok();
         let (runs, places) = joined(wanted, is_one_chunk);
         let expected = runs.iter().map(|run| expected(source, run)).collect::<Result<Vec<_>, _>>()?;
-        let request = |run: &Run| {
+        let request = |run: &ReadRun| {
             let length = usize::try_from(run.end - run.start).unwrap_or(usize::MAX);
             ReadRequest { logical: Logical(run.start), length }
         };
@@ -50,7 +51,7 @@ impl StoredBytes {
             expected.is_none_or(|expected| expected.is_good(sector, bytes))
         };
         let answers = source.volume.submit_reads(&requests).wait_data(&mut is_good);
-        let with_bytes = |(run, answer): (Run, Result<_, _>)| {
+        let with_bytes = |(run, answer): (ReadRun, Result<_, _>)| {
             answer.map(|verified: vlinder_volume::Verified<Vec<u8>>| (run, verified.value))
         };
         let runs = runs.into_iter().zip(answers).map(with_bytes).collect::<Result<Vec<_>, _>>()?;
@@ -66,7 +67,7 @@ impl StoredBytes {
     }
 }
 
-fn expected(source: &ContentSource<'_>, run: &Run) -> Result<Option<ExpectedChecksums>, SendError> {
+fn expected(source: &ContentSource<'_>, run: &ReadRun) -> Result<Option<ExpectedChecksums>, SendError> {
     if !run.has_checksums {
         return Ok(None);
     }
@@ -76,16 +77,16 @@ fn expected(source: &ContentSource<'_>, run: &Run) -> Result<Option<ExpectedChec
 
 /// Runs of pieces that follow one another on the devices, or show the same bytes, and each piece's place.
 fn joined(
-    pieces: impl Iterator<Item = Run>,
-    is_one_chunk: impl Fn(Run) -> bool,
-) -> (Vec<Run>, Vec<(usize, usize)>) {
-    let (mut runs, mut places) = (Vec::<Run>::new(), Vec::new());
+    pieces: impl Iterator<Item = ReadRun>,
+    is_one_chunk: impl Fn(ReadRun) -> bool,
+) -> (Vec<ReadRun>, Vec<(usize, usize)>) {
+    let (mut runs, mut places) = (Vec::<ReadRun>::new(), Vec::new());
     for piece in pieces {
         let last = runs.last_mut().filter(|run| {
             let follows = (run.start..=run.end).contains(&piece.start);
             follows && run.has_checksums == piece.has_checksums
         });
-        let longer = last.as_ref().map(|run| Run { end: run.end.max(piece.end), ..**run });
+        let longer = last.as_ref().map(|run| ReadRun { end: run.end.max(piece.end), ..**run });
         match last.zip(longer) {
             Some((run, longer)) if *run == longer || is_one_chunk(longer) => *run = longer,
             _ => runs.push(piece),
@@ -101,13 +102,13 @@ fn joined(
 mod tests {
     use super::*;
 
-    fn run(start: u64, end: u64) -> Run {
-        Run { start, end, has_checksums: true }
+    fn run(start: u64, end: u64) -> ReadRun {
+        ReadRun { start, end, has_checksums: true }
     }
 
     #[test]
     fn neighbours_are_one_request_within_a_chunk() {
-        let bare = Run { has_checksums: false, ..run(300, 310) };
+        let bare = ReadRun { has_checksums: false, ..run(300, 310) };
         let pieces = [run(0, 100), run(100, 200), run(150, 160), run(200, 300), bare, run(10, 20)];
         let (runs, places) = joined(pieces.into_iter(), |_| true);
         assert_eq!(runs, [run(0, 300), bare, run(10, 20)]);
