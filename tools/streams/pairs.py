@@ -275,7 +275,9 @@ class Chain:
         sizes = [[os.path.getsize(self.stream(sender, number)) for number in range(self.length + 1)] for sender in ("vlinder", "kernel")]
         contents = [[content_bytes(self.stream(sender, number)) for number in range(self.length + 1)] for sender in ("vlinder", "kernel")]
         for number, (ours, theirs) in enumerate(zip(*contents)):
-            if ours > theirs * 1.05 + 512:
+            # A compressed inline extent before a hole goes as a plain sector: Linux's encoded write would leave what lies
+            # behind it in the sector.
+            if ours > theirs * 1.05 + 8192:
                 raise AssertionError(f"the stream of s{number} has {ours} bytes of content, the kernel's {theirs}")
         if sum(sizes[0]) > sum(sizes[1]) * 1.05:
             raise AssertionError(f"the streams have {sum(sizes[0])} bytes, the kernel's {sum(sizes[1])}")
