@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use super::{JudgeError, LoopDevice, run};
 use crate::kernel_log::matches;
@@ -47,6 +48,11 @@ const KNOWN_CHECK_LINES: &[&str] = &[
 /// of the program walks each subvolume by itself and has no such records.
 const COMPLAINT_WITHOUT_A_FAULT: &[&str] =
     &["ERROR: errors found in fs roots", "found * bytes used, error(s) found"];
+
+/// What `btrfs check` says where it did not get as far as to open the image.
+const NOT_BEGUN: &str = "could not check mount status";
+/// How often it is asked again then.
+const MAX_TRIES: u32 = 20;
 
 /// Runs `btrfs check --readonly`: it must exit 0 and write no line that is not known. Where it finds fault
 /// without naming one, its other mode (`--mode=lowmem`) decides.
@@ -96,10 +102,22 @@ fn judge(image: &Path, arguments: &[&str], allowed: &[&str]) -> Result<(), Judge
     }
 }
 
+/// It first looks at all that is mounted, and gives up before it opens the image where a loop device of
+/// another test goes meanwhile. That is no judgement: it is asked again.
 fn run_check(image: &Path, arguments: &[&str], allowed: &[&str]) -> Result<(), JudgeError> {
-    let mut command = Command::new("btrfs");
-    command.args(["check", "--readonly"]).args(arguments).arg(image);
-    judge_output(&mut command, allowed)
+    let mut tries = 1..=MAX_TRIES;
+    loop {
+        let mut command = Command::new("btrfs");
+        command.args(["check", "--readonly"]).args(arguments).arg(image);
+        match judge_output(&mut command, allowed) {
+            Err(JudgeError::Complained { complaints, .. })
+                if complaints.contains(NOT_BEGUN) && tries.next().is_some() =>
+            {
+                vlinder_base::thread::sleep(Duration::from_millis(100));
+            }
+            verdict => return verdict,
+        }
+    }
 }
 
 fn judge_output(command: &mut Command, allowed: &[&str]) -> Result<(), JudgeError> {
