@@ -17,6 +17,8 @@ use crate::support::{
 fn delete(filesystem: &vlinder_fs::Filesystem, name: &str) {
     let root = filesystem.root().unwrap();
     filesystem.subvolumes().delete(&Caller::superuser(), &root, name.as_bytes()).unwrap();
+    // Else thousands of deleted ones are looked through.
+    filesystem.maintenance().finish_deletions().unwrap();
 }
 
 /// Receives what came of a stream, sees what is left, and goes on with the rest.
