@@ -55,11 +55,14 @@ impl Current {
         if name_is_taken(filesystem, directory, name)? {
             return Err(command_error(kind, name, Refusal::Exists.into()));
         }
+        let all = partial_subvolumes(filesystem, directory)?;
+        if let Some(before) = all.into_iter().find(|partial| partial.name == name) {
+            let (name, token) = (before.name, before.token.map(Box::new));
+            return Err(ReceiveError::PartialExists { name, token });
+        }
         let partial = partial_name(name);
-        if name_is_taken(filesystem, directory, &partial)?
-            || partial_subvolumes(filesystem, directory)?.iter().any(|partial| partial.name == name)
-        {
-            return Err(ReceiveError::PartialExists { name: name.to_vec() });
+        if name_is_taken(filesystem, directory, &partial)? {
+            return Err(command_error(kind, &partial, Refusal::Exists.into()));
         }
         let (subvolumes, caller) = (filesystem.subvolumes(), Caller::superuser());
         let made = if is_whole {

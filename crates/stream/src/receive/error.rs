@@ -75,12 +75,15 @@ pub enum ReceiveError {
     NilParent,
     /// A partial subvolume is in the way.
     #[error(
-        "{:?} was received in part before; go on with that (send --resume TOKEN), or discard it first",
-        .name.escape_ascii().to_string()
+        "{:?} was received in part before; go on with that (send --resume {}), or discard it first",
+        .name.escape_ascii().to_string(),
+        TokenOf(.token.as_deref())
     )]
     PartialExists {
         /// The name of the subvolume.
         name: Vec<u8>,
+        /// Its token, if it was begun.
+        token: Option<Box<ResumeToken>>,
     },
     /// The name of a partial subvolume was taken meanwhile, or receiving was at its end.
     #[error(
@@ -145,6 +148,18 @@ impl ReceiveError {
 /// An error of the file system, with the command that met it.
 pub(super) fn command_error(kind: CommandKind, path: &[u8], error: FsError) -> ReceiveError {
     ReceiveError::Command { kind, path: path.to_vec(), error: Box::new(error) }
+}
+
+/// A token, or the word for one.
+struct TokenOf<'a>(Option<&'a ResumeToken>);
+
+impl std::fmt::Display for TokenOf<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(token) => write!(formatter, "{token}"),
+            None => write!(formatter, "TOKEN"),
+        }
+    }
 }
 
 /// The tokens of partial subvolumes as a part of a sentence.

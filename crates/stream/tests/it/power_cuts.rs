@@ -8,6 +8,7 @@ use vlinder_base::sync::Arc;
 use vlinder_device::MemoryDevice;
 use vlinder_fs::Filesystem;
 use vlinder_stream::receive::{ReceiveOptions, Receiver, discard};
+use vlinder_stream::resume::ResumeToken;
 use vlinder_stream::wire::StreamReader;
 use vlinder_testkit::power_cut::{Cut, CutOptions, PowerCuts};
 use vlinder_testkit::simulated::Recording;
@@ -15,30 +16,35 @@ use vlinder_testkit::subject::{check_image, own_check_data};
 use vlinder_testkit::{Scratch, SimulatedDevice, require};
 
 use crate::support::{
-    first, image, open, open_device, partial, receive, rest_of, second, subvolume, subvolumes, tree,
+    first, image, open, open_device, partial, receive, receive_with, rest_of, second, subvolume, subvolumes,
+    tree,
 };
 
 /// Of so many states one is shown to btrfs check.
 const SHOWN_OF: u128 = 40;
 
-/// Receives on a device that records, with a commit after each of `commit_every` commands.
-fn record(base: &MemoryDevice, stream: &[u8], checkpoint_bytes: u64, commit_every: u64) -> Recording {
+/// What is done to a file system on a device that records.
+fn record_what(base: &MemoryDevice, work: impl FnOnce(&Filesystem)) -> Recording {
     let device = Arc::new(SimulatedDevice::from_image(base.snapshot()));
     let filesystem = open_device(Arc::clone(&device) as _);
-    let options = ReceiveOptions { checkpoint_bytes, ..ReceiveOptions::default() };
-    let committed = filesystem.clone();
-    let mut receiver =
-        Receiver::new(&filesystem, filesystem.root().unwrap()).with_options(options).watched(|progress| {
+    work(&filesystem);
+    filesystem.close().unwrap();
+    device.recording()
+}
+
+/// Receives, with a commit after each of `commit_every` commands.
+fn record(base: &MemoryDevice, stream: &[u8], checkpoint_bytes: u64, commit_every: u64) -> Recording {
+    record_what(base, |filesystem| {
+        let options = ReceiveOptions { checkpoint_bytes, ..ReceiveOptions::default() };
+        let receiver = Receiver::new(filesystem, filesystem.root().unwrap()).with_options(options);
+        let mut receiver = receiver.watched(|progress| {
             if progress.commands.is_multiple_of(commit_every) {
-                committed.sync().unwrap();
+                filesystem.sync().unwrap();
             }
             ControlFlow::Continue(())
         });
-    receiver.receive(&mut StreamReader::new(stream)).unwrap();
-    drop(receiver);
-    drop(committed);
-    filesystem.close().unwrap();
-    device.recording()
+        receiver.receive(&mut StreamReader::new(stream)).unwrap();
+    })
 }
 
 struct Expected<'a> {
@@ -87,11 +93,7 @@ impl Expected<'_> {
         })
     }
 
-    fn go_on(
-        &self,
-        filesystem: &Filesystem,
-        token: Option<vlinder_stream::resume::ResumeToken>,
-    ) -> Result<(), String> {
+    fn go_on(&self, filesystem: &Filesystem, token: Option<ResumeToken>) -> Result<(), String> {
         let rest = match token {
             Some(token) => rest_of(self.stream, token),
             None => {
@@ -194,4 +196,50 @@ fn a_cut_in_a_change_goes_on_from_its_parent() {
         let counts = cut_everywhere(&expected, record(&device, &stream, 300, 3));
         assert!(counts.contains_key(&Left::Checkpoint));
     }
+}
+
+/// An image on which half of a stream was received, with a checkpoint in it, and the token.
+fn half_received(stream: &[u8]) -> (MemoryDevice, ResumeToken) {
+    let base = Arc::new(image());
+    let filesystem = open_device(Arc::clone(&base) as _);
+    let options = ReceiveOptions { checkpoint_bytes: 1, ..ReceiveOptions::default() };
+    let (_, outcome) = receive_with(&filesystem, &stream[..stream.len() / 2], options);
+    filesystem.close().unwrap();
+    (base.snapshot(), outcome.partial.unwrap().token.unwrap())
+}
+
+#[test]
+fn a_cut_while_going_on_keeps_what_was_received() {
+    require!(Tool("btrfs"));
+    let stream = first();
+    let expected = expect(&image(), &stream, "one");
+    let (base, token) = half_received(&stream);
+    let counts = cut_everywhere(&expected, record(&base, &rest_of(&stream, token), 4000, 3));
+    assert!(counts.keys().all(|left| matches!(left, Left::Checkpoint | Left::Whole)), "{counts:?}");
+}
+
+#[test]
+fn a_cut_while_discarding_leaves_what_can_be_discarded() {
+    let stream = first();
+    let (base, _) = half_received(&stream);
+    let throw_away = |filesystem: &Filesystem| {
+        for left in partial(filesystem) {
+            discard(filesystem, &filesystem.root().unwrap(), &left.name).unwrap();
+        }
+        assert_eq!(subvolumes(filesystem), [""; 0]);
+    };
+    let recording = record_what(&base, |filesystem| {
+        throw_away(filesystem);
+        filesystem.maintenance().finish_deletions().unwrap();
+    });
+    let mut counts = [0; 2];
+    for cut in PowerCuts::new(&recording, CutOptions { samples: 4, ..CutOptions::default() }) {
+        own_check_data(Arc::new(cut.image.snapshot())).unwrap();
+        let filesystem = open(&cut.image);
+        counts[usize::from(partial(&filesystem).is_empty())] += 1;
+        throw_away(&filesystem);
+        receive(&filesystem, &stream).unwrap();
+    }
+    println!("{} times it was there, {} times gone", counts[0], counts[1]);
+    assert!(counts.iter().all(|count| *count > 0));
 }

@@ -121,9 +121,18 @@ fn a_name_that_is_taken_is_refused_whole_or_in_part() {
     let stream = support::stream(Protocol::V1, &[support::begin(b"part")]);
     receive(&filesystem, &stream[..stream.len() - 10]).unwrap_err();
     let error = receive(&filesystem, &stream).unwrap_err();
-    assert!(matches!(error, ReceiveError::PartialExists { ref name } if name == b"part"), "{error}");
+    let left = support::partial(&filesystem)[0].token.unwrap();
+    let ReceiveError::PartialExists { ref name, ref token } = error else { panic!("{error}") };
+    assert_eq!((&name[..], token.as_deref()), (&b"part"[..], Some(&left)));
+    assert!(error.to_string().contains(&format!("send --resume {left})")), "{error}");
     let named = ReceiveOptions { name: Some(b"other".to_vec()), ..ReceiveOptions::default() };
     receive_with(&filesystem, &stream, named).0.unwrap();
+    // Another file has the name of what would be partial.
+    let root = filesystem.root().unwrap();
+    filesystem.names().create_file(&Caller::superuser(), &root, b"third.vlinder-partial", 0o600).unwrap();
+    let named = ReceiveOptions { name: Some(b"third".to_vec()), ..ReceiveOptions::default() };
+    let error = receive_with(&filesystem, &stream, named).0.unwrap_err();
+    assert!(error.to_string().contains("third.vlinder-partial"), "{error}");
     assert!(subvolumes(&filesystem).contains(&"other".to_owned()));
 }
 
