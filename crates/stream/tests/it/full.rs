@@ -1,8 +1,10 @@
 //! No room in the middle of a stream.
 
+use std::ops::ControlFlow;
+
 use vlinder_fs::{Caller, Refusal};
-use vlinder_stream::receive::{ReceiveError, ReceiveOptions, discard};
-use vlinder_stream::wire::{Command, Protocol};
+use vlinder_stream::receive::{ReceiveError, ReceiveOptions, Receiver, discard};
+use vlinder_stream::wire::{Command, Protocol, StreamReader};
 use vlinder_testkit::subject::own_check;
 
 use crate::support::{
@@ -22,6 +24,18 @@ fn large() -> Vec<u8> {
     let mut made = vec![begin(b"one"), Command::MakeFile { path, inode: None }];
     made.extend((0..3000).map(|number| Command::Write { path, offset: number * 48_000, data: &data }));
     support::stream(Protocol::V1, &made)
+}
+
+/// The beginning of that, and an end.
+fn beginning(least_bytes: usize) -> Vec<u8> {
+    let all = large();
+    let (mut reader, mut length) = (StreamReader::new(&all[..]), 0);
+    let protocol = reader.begin().unwrap().unwrap();
+    while length < least_bytes {
+        reader.next_command(protocol).unwrap();
+        length = reader.position() as usize;
+    }
+    [&all[..length], &all[all.len() - 10..]].concat()
 }
 
 #[test]
@@ -65,15 +79,7 @@ fn a_stream_goes_on_once_there_is_room() {
         offset += 1 << 20;
     }
     filesystem.sync().unwrap();
-    let all = large();
-    // The stream's first 40 MiB, and an end.
-    let (mut reader, mut length) = (vlinder_stream::wire::StreamReader::new(&all[..]), 0);
-    let protocol = reader.begin().unwrap().unwrap();
-    while length < 40 << 20 {
-        reader.next_command(protocol).unwrap();
-        length = reader.position() as usize;
-    }
-    let stream = [&all[..length], &all[all.len() - 10..]].concat();
+    let stream = beginning(40 << 20);
     let (received, outcome) = receive_with(&filesystem, &stream, ReceiveOptions::default());
     assert!(matches!(received, Err(ReceiveError::Command { .. })), "{received:?}");
     println!("{:?}", outcome.progress);
@@ -89,4 +95,34 @@ fn a_stream_goes_on_once_there_is_room() {
     let sum = |text: &str| text.trim_end().rsplit(' ').next().unwrap().to_owned();
     let whole = tree(&filesystem, "one");
     assert_eq!((size(&resumed), sum(&resumed)), (size(&whole), sum(&whole)));
+}
+
+/// After a power cut, what came after the checkpoint is there once more until it is deleted.
+#[test]
+fn going_on_takes_the_room_of_what_it_deletes() {
+    let device = vlinder_base::sync::Arc::new(small_image());
+    let filesystem = open_device(device.clone());
+    let stream = beginning(40 << 20);
+    let options = ReceiveOptions { checkpoint_bytes: 20 << 20, ..ReceiveOptions::default() };
+    let mut cut = None;
+    let receiver = Receiver::new(&filesystem, filesystem.root().unwrap()).with_options(options);
+    let mut receiver = receiver.watched(|progress| {
+        if cut.is_none() && progress.bytes > 37 << 20 {
+            filesystem.sync().unwrap();
+            cut = Some(device.snapshot());
+        }
+        ControlFlow::Continue(())
+    });
+    receiver.receive(&mut StreamReader::new(&stream[..])).unwrap();
+    drop(receiver);
+    let expected = tree(&filesystem, "one");
+    let device = vlinder_base::sync::Arc::new(cut.unwrap());
+    let filesystem = open_device(device.clone());
+    let token = partial(&filesystem)[0].token.unwrap();
+    assert!((20 << 20..21 << 20).contains(&token.received.bytes()), "{token:?}");
+    receive(&filesystem, &rest_of(&stream, token)).unwrap();
+    let content = |text: &str| text.trim_end().rsplit(' ').next().unwrap().to_owned();
+    assert_eq!(content(&tree(&filesystem, "one")), content(&expected));
+    filesystem.close().unwrap();
+    own_check(device).unwrap();
 }
