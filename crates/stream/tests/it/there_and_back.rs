@@ -6,12 +6,13 @@ use std::io::BufReader;
 use std::path::Path;
 
 use vlinder_fs::{Filesystem, OpenOptions};
-use vlinder_stream::receive::{ReceiveError, Receiver, SourceChange};
+use vlinder_stream::receive::{ReceiveError, ReceiveOptions, Receiver, SourceChange};
 use vlinder_stream::wire::StreamReader;
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::{Scratch, require};
 
 use crate::kernel_receives::{ALLOWED, WALK, bash, make};
+use crate::support::{receive, receive_with, rest_of};
 
 fn receive_here(image: &Path, stream: &Path) {
     let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
@@ -127,6 +128,38 @@ fn a_parent_that_linux_received_is_taken_until_it_is_changed() {
     };
     assert!(filesystem.subvolumes().at(b"s2").is_err());
     filesystem.close().unwrap();
+}
+
+/// For Linux a partial subvolume is a writable one that was not received; once it is whole, it is a parent.
+#[test]
+fn linux_sees_what_is_partial_and_takes_what_went_on() {
+    require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("setfattr"));
+    let scratch = Scratch::in_memory("stream-partial");
+    let [source, target, one, two] = ["source", "target", "one", "two"].map(|name| scratch.join(name));
+    for image in [&source, &target] {
+        make(image);
+    }
+    in_kernel(&source, &FILL.replace("STREAM", one.to_str().unwrap()));
+    in_kernel(&source, &CHANGE.replace("STREAM", two.to_str().unwrap()));
+    let stream = std::fs::read(&one).unwrap();
+    let filesystem = Filesystem::open(&[&target], OpenOptions::default()).unwrap();
+    let options = ReceiveOptions { checkpoint_bytes: 1 << 20, ..ReceiveOptions::default() };
+    let (received, outcome) = receive_with(&filesystem, &stream[..stream.len() / 2], options);
+    received.unwrap_err();
+    let token = outcome.partial.unwrap().token.unwrap();
+    filesystem.close().unwrap();
+    let shown = in_kernel(&target, "btrfs subvolume show s1.vlinder-partial");
+    let line = |name: &str| shown.lines().find(|line| line.contains(name)).unwrap().trim();
+    assert!(line("Received UUID:").ends_with('-') && !line("Flags:").contains("readonly"), "{shown}");
+    in_kernel(&target, "touch s1.vlinder-partial/written");
+    let filesystem = Filesystem::open(&[&target], OpenOptions::default()).unwrap();
+    receive(&filesystem, &rest_of(&stream, token)).unwrap();
+    filesystem.close().unwrap();
+    let look = |snapshot: &str| format!("cd {snapshot}; {WALK}");
+    assert_eq!(in_kernel(&target, &look("s1")), in_kernel(&source, &look("s1")));
+    assert_eq!(in_kernel(&target, "ls"), "s1\n");
+    in_kernel(&target, &format!("btrfs receive -q -f {} .", two.display()));
+    assert_eq!(in_kernel(&target, &look("s2")), in_kernel(&source, &look("s2")));
 }
 
 /// Compressed extents that Linux sends as they are stay so: as much is stored as at the sender.
