@@ -9,7 +9,7 @@ use vlinder_stream::wire::{Command, Protocol, StreamWriter};
 use vlinder_testkit::kernel::KernelMount;
 use vlinder_testkit::{Scratch, require};
 
-use crate::kernel_receives::{ALLOWED, bash, make, walk, with_sending};
+use crate::kernel_receives::{ALLOWED, bash, have_linux_change, make, receive, send_to, walk, with_sending};
 
 /// A snapshot, its parent, and further clone sources.
 type Step = (&'static str, Option<&'static str>, &'static [&'static str]);
@@ -112,4 +112,21 @@ fn snapshots_of_snapshots_travel() {
     // From one that is no ancestor.
     let across: [Step; 3] = [("s2", None, &[]), ("s3", Some("s2"), &[]), ("s1", Some("s3"), &[])];
     travel("stream-snapshots-backwards", script, &across);
+}
+
+/// Linux leaves the rest of the last sector as it is when it cuts a file. A clone of the whole sector then makes
+/// the file longer, and changes nothing of its item: Linux's own stream gives the file zeros there.
+#[test]
+fn what_a_clone_shows_again_of_a_cut_file_travels() {
+    require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("xfs_io"));
+    let scratch = Scratch::in_memory("stream-cut-file");
+    let [image, target, full, changes] =
+        ["image", "target", "full", "changes"].map(|name| scratch.join(name));
+    make(&image);
+    let first = "head -c 9000 /dev/urandom > f; sync; cp --reflink=always f g; truncate -s 5000 f";
+    let walks = have_linux_change(&image, (first, "xfs_io -c 'reflink g 4096 4096 4904' f >/dev/null"));
+    send_to(&image, None, b"s1", &full);
+    send_to(&image, Some(b"s1"), b"s2", &changes);
+    let (found, _) = receive(&target, [&full, &changes]);
+    assert_eq!(found, walks);
 }

@@ -31,23 +31,27 @@ enum Shown {
 }
 
 /// The parts of a range that differ, in order. `old` and `new` are the extents that overlap it. Each part
-/// lies in one extent, or in a hole between two. What is preallocated behind `old_end`, the end of the old
-/// file, did not travel.
+/// lies in one extent, or in a hole between two. Behind `old_size`, the end of the old file, the receiver has
+/// zeros, whatever the rest of the last sector holds, and what is preallocated behind that sector did not
+/// travel. (A file that was cut and then grows by a clone shows bytes of an extent that did not change.)
 pub(super) fn changed_parts(
     range: ByteRange,
-    (old, old_end): (&[Extent], u64),
+    (old, old_size): (&[Extent], u64),
     new: &[Extent],
     sector_bytes: u64,
 ) -> Vec<(ByteRange, Changed)> {
     let mut parts = Vec::new();
     let mut at = range.start();
+    let old_end = old_size.next_multiple_of(sector_bytes);
     let (mut old_passed, mut new_passed) = (0, 0);
     while at < range.end() {
         let (mut before, mut before_end) = extent_at(old, &mut old_passed, at, range.end(), sector_bytes);
         match before {
             Shown::Preallocated(_) if at >= old_end => before = Shown::Hole,
             Shown::Preallocated(_) => before_end = before_end.min(old_end),
-            Shown::Bytes(_) | Shown::Hole => {}
+            Shown::Bytes(_) if at >= old_size => before = Shown::Hole,
+            Shown::Bytes(_) => before_end = before_end.min(old_size),
+            Shown::Hole => {}
         }
         let (after, after_end) = extent_at(new, &mut new_passed, at, range.end(), sector_bytes);
         let end = before_end.min(after_end);
@@ -159,6 +163,19 @@ mod tests {
         let parts = changed_parts(range(0, 20480), (&old, 16384), &new, 4096);
         let hole = Changed::Hole { had_bytes: true };
         assert_eq!(parts, [(range(0, 4096), hole), (range(4096, 12288), Changed::Bytes(0))]);
+    }
+
+    #[test]
+    fn bytes_behind_the_old_end_are_new() {
+        let extents = [extent(0, 4096, 0, 8192)];
+        let range = |start, end| ByteRange::new(start, end).unwrap();
+        let parts = |size| changed_parts(range(0, 8192), (&extents, size), &extents, 4096);
+        assert_eq!(parts(8192), []);
+        assert_eq!(parts(5000), [(range(5000, 8192), Changed::Bytes(0))]);
+        // What changed before the old end and what appears behind it are of one extent, and go together.
+        let new = [extent(0, 1 << 40, 0, 8192)];
+        let parts = changed_parts(range(0, 8192), (&extents, 5000), &new, 4096);
+        assert_eq!(parts, [(range(0, 8192), Changed::Bytes(0))]);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(crate) struct ContentTurn {
     receiver_size: u64,
     /// Where items differ, as far as they have come.
     pending: Option<ByteRange>,
+    /// The item in which the old file ended differs.
+    old_end_differs: bool,
 }
 
 impl ContentTurn {
@@ -45,6 +47,7 @@ impl ContentTurn {
             old_size: old.map(|old| old.size_bytes),
             receiver_size: old.map_or(0, |old| old.size_bytes),
             pending: None,
+            old_end_differs: false,
         }
     }
 
@@ -101,6 +104,7 @@ impl ContentTurn {
         (old, new): (&TreeNames<'_>, &TreeNames<'_>),
         outlet: &mut Outlet<'_, '_, W>,
     ) -> Result<(), SendError> {
+        self.old_end_differs |= self.old_size.is_some_and(|end| range.start() <= end && end < range.end());
         let Some(pending) = self.pending.take() else {
             self.pending = Some(range);
             return Ok(());
@@ -126,10 +130,30 @@ impl ContentTurn {
         if let (Some(trees), Some(pending)) = (trees, self.pending.take()) {
             self.send_changed(pending, path, trees, outlet)?;
         }
+        if let Some(trees) = trees {
+            self.send_behind_old_end(path, trees, outlet)?;
+        }
         if self.receiver_size != self.size {
             outlet.output.put(&Command::Truncate { path, size: self.size })?;
         }
         Ok(())
+    }
+
+    /// Sends what an unchanged item shows behind the old end of a file that grew, in the sector of that end.
+    fn send_behind_old_end<W: Write>(
+        &mut self,
+        path: &Arc<[u8]>,
+        trees: (&TreeNames<'_>, &TreeNames<'_>),
+        outlet: &mut Outlet<'_, '_, W>,
+    ) -> Result<(), SendError> {
+        let sector_bytes = u64::from(outlet.source.sector_bytes);
+        let Some(end) = self.old_size.filter(|end| *end < self.size && !self.old_end_differs) else {
+            return Ok(());
+        };
+        match ByteRange::new(end, end.next_multiple_of(sector_bytes)).filter(|rest| !rest.is_empty()) {
+            Some(rest) => self.send_changed(rest, path, trees, outlet),
+            None => Ok(()),
+        }
     }
 
     /// Cuts a file that is too long before it gets anything: a clone up to the end of a file may end within a
@@ -156,10 +180,15 @@ impl ContentTurn {
         }
         let before = extents_in(old, self.inode, range, sector_bytes, usize::MAX)?;
         let after = extents_in(new, self.inode, range, sector_bytes, usize::MAX)?;
-        let old_end = self.old_size.unwrap_or(0).next_multiple_of(sector_bytes);
-        for (part, change) in changed_parts(range, (&before, old_end), &after, sector_bytes) {
+        let old_size = self.old_size.unwrap_or(0);
+        for (part, change) in changed_parts(range, (&before, old_size), &after, sector_bytes) {
             match change {
-                Changed::Bytes(index) => self.write(path, &after[index], part, outlet)?,
+                Changed::Bytes(index) => {
+                    // Whole sectors are read, for their checksums.
+                    let start = part.start() - part.start() % sector_bytes;
+                    let part = ByteRange::new(start, part.end()).unwrap_or(part);
+                    self.write(path, &after[index], part, outlet)?;
+                }
                 Changed::Hole { had_bytes } => self.clear(path, part, had_bytes, outlet)?,
                 Changed::Preallocated { .. } if outlet.options.no_data => {
                     self.name_range(path, part, outlet)?;
