@@ -114,8 +114,8 @@ fn snapshots_of_snapshots_travel() {
     travel("stream-snapshots-backwards", script, &across);
 }
 
-/// Linux leaves the rest of the last sector as it is when it cuts a file. A clone of the whole sector then makes
-/// the file longer, and changes nothing of its item: Linux's own stream gives the file zeros there.
+/// Linux leaves the rest of the last sector as it is when it cuts a file. A clone of the whole sector then
+/// makes the file longer, and changes nothing of its item: Linux's own stream gives the file zeros there.
 #[test]
 fn what_a_clone_shows_again_of_a_cut_file_travels() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("xfs_io"));
