@@ -225,7 +225,7 @@ pub fn sound(files: usize) -> MemoryDevice {
     all.write("/zeros", vec![0; 8 << 20]).unwrap();
     all.create_subvolume("/volume").unwrap();
     all.write("/volume/inner", vec![3; 20_000]).unwrap();
-    all.snapshot("/volume", "/shot", false).unwrap();
+    all.snapshot("/volume", "/shot", true).unwrap();
     all.close().unwrap();
     device.snapshot()
 }

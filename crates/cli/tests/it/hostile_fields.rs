@@ -12,15 +12,16 @@ use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::random::{Random, SeededRandom};
 use vlinder_base::thread;
 use vlinder_device::MemoryDevice;
-use vlinder_format::ItemType;
 use vlinder_format::fields::WITHOUT_DATA;
+use vlinder_format::{Generation, ItemType, Uuid};
+use vlinder_stream::wire::{Command as StreamCommand, Protocol, StreamWriter};
 use vlinder_testkit::hostile::lies::{Lie, Target, targets};
 use vlinder_testkit::hostile::rich;
 use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::subject::write_image;
 use vlinder_testkit::{Scratch, require};
 
-/// A verb with its words; `IMAGE` and `OUT` stand for paths.
+/// A verb with its words; `IMAGE`, `OUT` and `STREAM` stand for paths.
 struct Row {
     words: &'static str,
     /// Whether it may change the image.
@@ -71,6 +72,10 @@ const ROWS: &[Row] = &[
     reads("check IMAGE"),
     reads("restore IMAGE OUT"),
     reads("restore -s -x -m IMAGE OUT"),
+    reads("send IMAGE:/shot"),
+    reads("send --proto 2 --compressed-data IMAGE:/shot"),
+    writes("receive -f STREAM IMAGE:/"),
+    reads("receive --partial IMAGE:/"),
     reads("inspect-internal dump-super -f IMAGE"),
     reads("inspect-internal dump-tree IMAGE"),
     reads("inspect-internal tree-stats IMAGE"),
@@ -96,6 +101,26 @@ const MAX_OUTPUT: u64 = 16 << 20;
 /// The modification time of an image that no verb has written to.
 const UNTOUCHED: SystemTime = SystemTime::UNIX_EPOCH;
 
+/// A stream of a subvolume with a file.
+fn stream() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut stream = StreamWriter::new(&mut bytes, Protocol::V1);
+    stream.begin().unwrap();
+    let (uuid, transid) = (Uuid([7; 16]), Generation(9));
+    for command in [
+        StreamCommand::Subvolume { path: b"received", uuid, transid },
+        StreamCommand::MakeFile { path: b"file", inode: Some(257) },
+        StreamCommand::Write { path: b"file", offset: 0, data: &[5; 20_000] },
+        StreamCommand::SetXattr { path: b"file", name: b"user.name", value: b"value" },
+        StreamCommand::End,
+    ] {
+        stream.put(&command).unwrap();
+    }
+    stream.flush().unwrap();
+    drop(stream);
+    bytes
+}
+
 /// Where the runs take place.
 struct Bench {
     scratch: Scratch,
@@ -107,6 +132,7 @@ impl Bench {
     fn new(patience: Duration) -> Self {
         let scratch = Scratch::in_memory("hostile-fields");
         std::fs::create_dir(scratch.join("out")).unwrap();
+        std::fs::write(scratch.join("stream"), stream()).unwrap();
         Self { scratch, clock: SystemClock::new(), patience }
     }
 
@@ -132,9 +158,13 @@ impl Bench {
     /// Runs a verb; why it broke a bound.
     fn run(&self, row: &Row) -> Result<(), String> {
         let (image, out) = (self.scratch.join("image"), self.scratch.join("out"));
+        let stream = self.scratch.join("stream");
         let words = row.words.split(' ').map(|word| match word.strip_prefix("IMAGE:") {
             Some(path) => target(&image, path),
-            None => word.replace("IMAGE", image.to_str().unwrap()).replace("OUT", out.to_str().unwrap()),
+            None => word
+                .replace("IMAGE", image.to_str().unwrap())
+                .replace("OUT", out.to_str().unwrap())
+                .replace("STREAM", stream.to_str().unwrap()),
         });
         let ended = self.run_program(Command::new(vlinder().get_program()).args(words));
         std::fs::remove_dir_all(&out).unwrap();
