@@ -9,8 +9,8 @@ JSON.
 The kernel makes a tree, changes it and takes a snapshot, again and again. Each pair of snapshots is sent by the kernel
 and by vlinder, with protocol 1 and 2 in turn; the kernel receives both, and vlinder receives both. The four results are
 compared with the snapshot, file by file. Where Linux's own pair differs (the time of the root: btrfs-progs, issue 461;
-access lists that files inherit while they are received; bytes behind a short compressed extent, which its stream leaves
-there), that is counted, and vlinder may make the same of that stream. Its own must be right. vlinder's stream is at most 1.05 times as long as the kernel's, and what the
+access lists that files inherit while they are received; bytes behind a short compressed extent, and behind the end
+of a file that was cut and grows by a clone; directories under names of its own that its stream leaves), that is counted, and vlinder may make the same of that stream. Its own must be right. vlinder's stream is at most 1.05 times as long as the kernel's, and what the
 kernel receives of it (in version 1) takes no more space.
 
 At the end stand the commands of vlinder's streams and the kinds of trouble that the pairs had: each must have come --least
@@ -249,10 +249,12 @@ class Chain:
                 self.linux_walks.append(walked)
                 lines = []
             elif sender == "kernel":
-                # What Linux makes of its own stream in the same way, the stream says.
-                linux = self.linux_walks[number]
-                as_linux = {path: facts for path, facts in walked.items() if linux.get(path) == facts}
-                lines = difference({**self.walks[number], **as_linux}, walked)
+                # What Linux makes of its own stream in the same way, the stream says; a directory that it leaves has some
+                # time.
+                linux, sent = self.linux_walks[number], self.walks[number]
+                is_said = lambda path, facts: linux.get(path) == facts or path in linux and path not in sent
+                as_linux = {path: facts for path, facts in walked.items() if is_said(path, facts)}
+                lines = difference({**sent, **as_linux}, walked)
             else:
                 lines = difference(self.walks[number], walked)
             if lines:
