@@ -91,7 +91,7 @@ fn protocol(number: &str) -> Result<Protocol, String> {
 
 /// Of the 128 MiB that a send may take: what it keeps of tree blocks. The rest is for data that are read and
 /// decompressed at once.
-const CACHE_BYTES: u64 = 48 << 20;
+const CACHE_BYTES: u64 = 36 << 20;
 
 /// What the arguments name.
 struct Operands {

@@ -15,7 +15,7 @@ use crate::wire::{Command, Protocol, StreamWriter, encode};
 const BATCH_BYTES: u64 = 1 << 20;
 /// Memory of all batches that are under way. With the block cache and the rest, a sending process stays
 /// below 128 MiB.
-const WINDOW_BYTES: u64 = 48 << 20;
+const WINDOW_BYTES: u64 = 40 << 20;
 
 /// A batch that was given to the workers.
 #[derive(Clone, Copy, Default)]
