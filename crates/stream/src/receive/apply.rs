@@ -148,7 +148,7 @@ impl Receiver<'_> {
                 // What the file keeps of set-id bits and capabilities, the stream says.
                 let keeps =
                     SetAttributes { keeps_set_id: true, keeps_capability: true, ..SetAttributes::default() };
-                set(SetAttributes { user, group, ..keeps })
+                set(SetAttributes { user, group, sets_stored_owner: true, ..keeps })
             }
             Command::SetTimes { times, .. } => {
                 if let Some(current) = self.current.as_mut().filter(|_| inode.is_directory()) {
