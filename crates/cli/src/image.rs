@@ -306,15 +306,21 @@ impl<'a> Images<'a> {
         Ok((OpenImage { filesystem, caller: caller(), label }, lease))
     }
 
+    /// Makes sure that what was read so far is of the states that mounts leased.
+    ///
+    /// # Errors
+    /// A leased state that was given up: then what was read may be of no state at all.
+    pub fn confirm(&self) -> Result<(), Failure> {
+        self.open.borrow().iter().try_for_each(|opened| leased::confirm(opened.lease.as_ref()))
+    }
+
     /// Makes everything durable that was written, and makes sure of what was read. Every verb ends with it.
     ///
     /// # Errors
     /// What writing met: then nothing is sure to be on disk. A leased state that was given up: then what was
     /// read may be of no state at all.
     pub fn close(&self) -> Result<(), Failure> {
-        for opened in self.open.borrow().iter() {
-            leased::confirm(opened.lease.as_ref())?;
-        }
+        self.confirm()?;
         for opened in self.open.borrow().iter().filter(|opened| opened.purpose == Purpose::Write) {
             let image = &opened.image;
             image.filesystem.sync().map_err(|error| from_fs(error, &image.label))?;

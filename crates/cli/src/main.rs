@@ -32,6 +32,7 @@ mod fullness;
 mod generate;
 mod image;
 mod inspect;
+mod interruption;
 mod leased;
 mod limits;
 mod log;

@@ -7,13 +7,13 @@ use clap::Args;
 use serde_json::json;
 use vlinder_admin::mkfs::{self, MkfsError, MkfsOptions, RootDirectory, SourceError, SubvolumeDirectory};
 use vlinder_base::clock::Timestamp;
-use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_format::Uuid;
 use vlinder_fs::{CompressOption, OpenOptions};
 use vlinder_volume::Profile;
 
 use crate::failure::{ExitStatus, Failure, Kind, text_of};
+use crate::interruption::end_by_signals;
 use crate::mounted;
 use crate::place::image::from_fs;
 use crate::progress::Progress;
@@ -217,7 +217,8 @@ pub fn run(arguments: &MkfsArguments, session: &Session) -> Result<ExitStatus, F
     let was_there = image.exists();
     // An empty file system is made at once.
     if options.root_directory.is_some() {
-        end_by_signals(&options)?;
+        // What was begun is taken back.
+        end_by_signals(&options.interrupted)?;
     }
     let progress = Progress::new(session, "copying", None);
     let mut shown = 0;
@@ -249,25 +250,6 @@ fn explain(error: MkfsError, image: &Path, was_there: bool) -> Failure {
             .hint("free some space there, or put the image elsewhere; what was begun of it was removed"),
         _ => failure,
     }
-}
-
-/// The first of these signals takes back what was begun, the second ends the process at once. Those that
-/// the parent of this process has ignored (nohup(1), a shell's background) stay ignored.
-fn end_by_signals(options: &MkfsOptions) -> Result<(), Failure> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
-        signal_hook::flag::register_conditional_shutdown(
-            signal,
-            128 + signal,
-            Arc::clone(&options.interrupted),
-        )
-        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&options.interrupted)))
-        .map_err(|error| Failure::new(Kind::Invalid, format!("signals can't be caught: {error}")))?;
-    }
-    Ok(())
 }
 
 fn tell(report: &mkfs::Report, image: &Path, session: &Session, quiet: bool) -> Result<(), Failure> {

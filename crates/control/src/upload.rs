@@ -55,7 +55,7 @@ impl<R: Read> Upload<R> {
 
     fn begin_chunk(&mut self) -> io::Result<()> {
         let mut length = [0; size_of::<u32>()];
-        self.stream.read_exact(&mut length)?;
+        self.stream.read_exact(&mut length).map_err(named_if_early)?;
         let length = u32::from_le_bytes(length) as usize;
         if length > MAX_CHUNK_BYTES {
             let text = "the client announced more bytes at a time than are allowed";
@@ -77,11 +77,19 @@ impl<R: Read> Read for Upload<R> {
         }
         let read = self.stream.read(&mut buffer[..wanted])?;
         if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(named_if_early(io::ErrorKind::UnexpectedEof.into()));
         }
         self.left -= read;
         Ok(read)
     }
+}
+
+/// An end of the connection in words; the client hears them where the mount ended.
+fn named_if_early(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::UnexpectedEof {
+        return error;
+    }
+    io::Error::new(error.kind(), "the mount ended, or the client did, before all of the stream had come")
 }
 
 #[cfg(test)]
@@ -113,6 +121,7 @@ mod tests {
             let mut upload = Upload::new(&sent[..cut]);
             let error = upload.read_to_end(&mut Vec::new()).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "cut at {cut}");
+            assert!(error.to_string().contains("the mount ended"), "cut at {cut}: {error}");
             assert!(!upload.has_ended());
         }
         let announced = u32::MAX.to_le_bytes();

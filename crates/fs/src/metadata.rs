@@ -213,7 +213,7 @@ impl InodeAttributes<'_> {
 
     fn may_chown(&self, caller: &Caller, item: &InodeItem, changes: &SetAttributes) -> bool {
         let (user, group) = self.rights().shown_owner(item);
-        if self.rights().owner_of_all().is_some() {
+        if self.rights().owner_of_all().is_some() && !changes.sets_stored_owner {
             // What is stored stays; asking for what is shown changes nothing.
             return changes.user.is_none_or(|wanted| wanted == user)
                 && changes.group.is_none_or(|wanted| wanted == group);
@@ -348,7 +348,7 @@ impl InodeAttributes<'_> {
     }
 
     fn without_shown_owner(&self, mut changes: SetAttributes) -> SetAttributes {
-        if self.rights().owner_of_all().is_some() {
+        if self.rights().owner_of_all().is_some() && !changes.sets_stored_owner {
             changes.user = None;
             changes.group = None;
         }

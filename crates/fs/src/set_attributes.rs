@@ -22,6 +22,8 @@ pub struct SetAttributes {
     pub user: Option<UserId>,
     /// The owning group.
     pub group: Option<GroupId>,
+    /// The owner is the one on disk, also with `owners=me`: a stream says what its files have.
+    pub sets_stored_owner: bool,
     /// The size: cut, or extended by a hole.
     pub size: Option<u64>,
     /// The size is changed through a handle open for writing, whose opener was judged then.

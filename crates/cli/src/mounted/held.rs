@@ -39,7 +39,10 @@ impl HeldPath {
         let root = root.map_err(|refused| {
             Failure::new(Kind::Busy, refused.message).hint("it was moved or unmounted meanwhile: try again")
         })?;
-        Self::below(&root, &mount.mountpoint, path, follow).map_err(|errno| Failure::host(&errno.into(), ""))
+        Self::below(&root, &mount.mountpoint, path, follow).map_err(|errno| {
+            // The mount decides what helps, and the caller knows how its user wrote the path.
+            Failure { place: None, ..Failure::host(&errno.into(), mount.mountpoint.display()) }
+        })
     }
 
     fn below(root: &OwnedFd, mountpoint: &Path, path: &[u8], follow: Follow) -> rustix::io::Result<Self> {
@@ -120,6 +123,8 @@ mod tests {
         // Neither a way up nor a link leads out, and another mount is not entered.
         assert!(HeldPath::of(&mount, b"../etc/passwd", Follow::Yes).is_err());
         assert!(HeldPath::of(&mount, b"self/root/etc", Follow::Yes).is_err());
+        let missing = HeldPath::of(&mount, b"/no/such", Follow::Yes).err().unwrap();
+        assert_eq!(missing.place, None, "the caller names it");
         // Something else lies there by now.
         mount.id += 1_000_000;
         assert!(HeldPath::of(&mount, b"version", Follow::Yes).is_err());

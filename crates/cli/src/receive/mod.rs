@@ -60,7 +60,7 @@ pub struct ReceiveArguments {
     #[arg(long, conflicts_with = "discard")]
     partial: bool,
     /// Remove what was received in part of the subvolume that was to have this name.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
     discard: Option<OsString>,
     /// Taken for the sake of btrfs-progs' habits: a stream is always confined.
     #[arg(short = 'C', long = "chroot", hide = true)]
@@ -114,8 +114,9 @@ pub fn run(arguments: &ReceiveArguments, session: &Session) -> Result<ExitStatus
         }
         return Ok(ExitStatus::Done);
     }
-    let input = ReceivedInput::open(arguments.file.as_deref(), Progress::new(session, "receiving", None))?;
     let (max_errors, ends_at_end_command) = (arguments.max_errors, arguments.ends_at_end_command);
+    let progress = Progress::new(session, "receiving", None);
+    let input = ReceivedInput::open(arguments.file.as_deref(), ends_at_end_command, progress)?;
     let received = open()?.receive(ReceiveRequest { max_errors, ends_at_end_command }, input);
     let closed = images.close();
     let received = received?;
@@ -139,6 +140,8 @@ impl Place {
         match self {
             Self::Mounted(mounted) => mounted.receive(how, input),
             Self::Image(named) => {
+                // The server of a mount outlives the command; here what came has to be kept before the end.
+                input.end_by_signals()?;
                 let options = ReceiveOptions {
                     max_errors: how.max_errors,
                     ends_at_end_command: how.ends_at_end_command,

@@ -1,5 +1,7 @@
 //! What ends a send, as the command tells it.
 
+use std::fmt::Display;
+
 use vlinder_stream::resume::ResumeError;
 use vlinder_stream::send::SendError;
 use vlinder_stream::wire::WireError;
@@ -10,18 +12,18 @@ fn is_of_resuming(error: &std::io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<ResumeError>())
 }
 
-/// What ended a send.
-pub(super) fn failure_of(error: SendError, place: impl std::fmt::Display) -> Failure {
+/// What ended a send of `place`, whose stream goes to `output`.
+pub(super) fn failure_of(error: SendError, place: impl Display, output: impl Display) -> Failure {
     let text = error.to_string();
     let failure = match error {
         SendError::Wire(WireError::Io(error)) if is_of_resuming(&error) => {
             Failure::new(Kind::Invalid, error.to_string())
         }
         SendError::Wire(WireError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-            Failure::new(Kind::Device, "who reads the stream ended before it was whole")
+            Failure::new(Kind::Device, "the reader of the stream ended before the stream was whole")
                 .hint("look at what the receiver said")
         }
-        SendError::Wire(WireError::Io(error)) => return Failure::host(&error, "the stream's output"),
+        SendError::Wire(WireError::Io(error)) => return Failure::host(&error, output),
         SendError::Wire(_) => Failure::new(Kind::Unsupported, text),
         SendError::Volume(error) => error.into(),
         SendError::UnknownCompression { .. } => Failure::new(Kind::Unsupported, text),

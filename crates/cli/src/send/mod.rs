@@ -155,11 +155,19 @@ pub fn run(arguments: &SendArguments, session: &Session) -> Result<ExitStatus, F
         no_readahead: image.filesystem.options().disabled.send_readahead,
         ..SendOptions::default()
     };
-    let sent = send_all(arguments, operands, (&state, options), &mut writer, session)?;
+    // A lease that is gone makes worthless what was read, and the stream with it.
+    let confirm = || {
+        let confirmed = state.confirm();
+        confirmed.map_err(|revoked| Failure::new(Kind::Busy, revoked.to_string()).hint("try again"))?;
+        images.confirm()
+    };
+    let sent = send_all(arguments, operands, (&state, options, &confirm), &mut writer, session);
+    // Nor is damage any that was met without it.
+    let sent = sent.map_err(|failure| confirm().err().unwrap_or(failure))?;
     let bytes = writer.position();
-    writer.flush().map_err(|error| failure_of(SendError::Wire(error), "the stream"))?;
-    // Revoked, the lease makes worthless what was read, and the stream with it.
-    state.confirm().map_err(|revoked| Failure::new(Kind::Busy, revoked.to_string()).hint("try again"))?;
+    writer
+        .flush()
+        .map_err(|error| failure_of(SendError::Wire(error), "the stream", output_name(arguments)))?;
     images.close()?;
     writer.into_output().finish()?;
     if session.json {
@@ -168,16 +176,21 @@ pub fn run(arguments: &SendArguments, session: &Session) -> Result<ExitStatus, F
     Ok(ExitStatus::Done)
 }
 
+/// What the stream goes to, in messages.
+fn output_name(arguments: &SendArguments) -> String {
+    arguments.file.as_ref().map_or_else(|| "standard output".to_owned(), |file| file.display().to_string())
+}
+
 /// Sends one snapshot after the other; gives an object of each.
 fn send_all(
     arguments: &SendArguments,
     operands: Operands,
-    (state, options): (&LeasedState, SendOptions<'_>),
+    (state, options, confirm): (&LeasedState, SendOptions<'_>, &dyn Fn() -> Result<(), Failure>),
     writer: &mut StreamWriter<StreamOutput>,
     session: &Session,
 ) -> Result<Vec<Value>, Failure> {
     let Operands { snapshots, parent, mut clone_sources, .. } = operands;
-    let mut sent = Vec::new();
+    let (mut sent, output) = (Vec::new(), output_name(arguments));
     let is_incremental = parent.is_some() || !clone_sources.is_empty();
     for (index, snapshot) in snapshots.into_iter().enumerate() {
         session.note(format!("at subvolume {}", snapshot.named.place()));
@@ -189,8 +202,15 @@ fn send_all(
         let is_last = index + 1 == arguments.targets.len();
         let ends = (!arguments.one_stream || index == 0, !arguments.one_stream || is_last);
         let clone_sources_now = clone_sources.as_slice();
-        let one =
-            One { state, snapshot: &snapshot, parent: chosen, clone_sources: clone_sources_now, options };
+        let one = One {
+            state,
+            snapshot: &snapshot,
+            parent: chosen,
+            clone_sources: clone_sources_now,
+            options,
+            output: &output,
+            confirm,
+        };
         one.send(ends, writer, session)?;
         sent.push(json!({
             "id": snapshot.information.id.0,
@@ -212,6 +232,10 @@ struct One<'a> {
     parent: Option<&'a Snapshot>,
     clone_sources: &'a [Snapshot],
     options: SendOptions<'a>,
+    /// What its stream goes to, in messages.
+    output: &'a str,
+    /// Whether what was read is of the state that is sent.
+    confirm: &'a dyn Fn() -> Result<(), Failure>,
 }
 
 impl One<'_> {
@@ -222,9 +246,9 @@ impl One<'_> {
         writer: &mut StreamWriter<StreamOutput>,
         session: &Session,
     ) -> Result<(), Failure> {
-        let Self { state, snapshot, parent, clone_sources, options } = *self;
+        let Self { state, snapshot, parent, clone_sources, options, .. } = *self;
         let place = snapshot.named.place();
-        let fail = |error: SendError| failure_of(error, &place);
+        let fail = |error: SendError| failure_of(error, &place, self.output);
         let is_parent =
             |other: &&Snapshot| parent.is_none_or(|parent| parent.information.id != other.information.id);
         let others = clone_sources.iter().filter(is_parent);
@@ -251,6 +275,8 @@ impl One<'_> {
         }
         send(&sending, writer).map_err(fail)?;
         if ends {
+            // The end command tells the receiver that all of it is right.
+            (self.confirm)()?;
             writer.put(&Command::End).map_err(|error| fail(error.into()))?;
         }
         Ok(())

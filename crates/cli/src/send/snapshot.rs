@@ -44,7 +44,7 @@ impl Snapshot {
         let tree: Arc<OpenTree> = state
             .forest()
             .tree(self.information.id)
-            .map_err(|error| failure_of(error.into(), self.named.place()))?;
+            .map_err(|error| failure_of(error.into(), self.named.place(), "the stream"))?;
         let (found, root) = (&self.information, Arc::clone(tree.root()));
         let is_received = !found.received_uuid.is_nil();
         let (uuid, transid) = match is_received {

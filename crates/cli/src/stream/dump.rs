@@ -54,10 +54,6 @@ impl Write for SessionWriter<'_> {
 
 /// Runs the verb.
 pub fn run(arguments: &StreamDumpArguments, session: &Session) -> Result<ExitStatus, Failure> {
-    if session.json {
-        let failure = Failure::new(Kind::Unsupported, "the commands of a stream have no JSON form");
-        return Err(failure.hint("leave --json out, or count the commands with vlinder stream verify --json"));
-    }
     let names: Vec<_> = arguments.files.iter().map(OsString::as_os_str).collect();
     print(&names, session)
 }
@@ -67,6 +63,10 @@ pub fn run(arguments: &StreamDumpArguments, session: &Session) -> Result<ExitSta
 /// # Errors
 /// What opening and reading them met; streams that are wrong.
 pub fn print(names: &[&OsStr], session: &Session) -> Result<ExitStatus, Failure> {
+    if session.json {
+        let failure = Failure::new(Kind::Unsupported, "the commands of a stream have no JSON form");
+        return Err(failure.hint("leave --json out, or count the commands with vlinder stream verify --json"));
+    }
     let inputs = StreamInputs::open(names, Passes::One)?;
     let zone = TimeZone::system();
     let utc_offset = |seconds| match jiff::Timestamp::from_second(seconds) {
@@ -78,6 +78,7 @@ pub fn print(names: &[&OsStr], session: &Session) -> Result<ExitStatus, Failure>
     inputs.read_each(session, "reading", |number, input| {
         let mut output = SessionWriter { session, failure: None };
         match dump(&mut StreamReader::new(input), &options, &mut output) {
+            Ok(0) => Err(outcome::no_stream(inputs.place(number))),
             Ok(_) => Ok(()),
             Err(DumpError::Output(error)) => match output.failure {
                 Some(failure) => Err(failure),

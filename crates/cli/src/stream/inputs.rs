@@ -136,12 +136,14 @@ impl StreamInputs {
     /// Reads all of them into an index.
     ///
     /// # Errors
-    /// A stream is wrong.
+    /// A stream is wrong, or there is none in one of the inputs.
     pub fn index(&self, session: &Session) -> Result<StreamIndex, Failure> {
         let mut index = StreamIndex::new();
         self.read_each(session, "reading", |number, input| {
+            let before = index.streams();
             let added = index.add(&mut StreamReader::new(input));
-            added.map_err(|error| outcome::wrong_stream(&error, self.place(number)))
+            added.map_err(|error| outcome::wrong_stream(&error, self.place(number)))?;
+            if index.streams() == before { Err(outcome::no_stream(self.place(number))) } else { Ok(()) }
         })?;
         Ok(index)
     }
@@ -222,9 +224,7 @@ pub fn subvolume_of<'a>(
     let place = shown(&targets.stream);
     let Some(name) = &arguments.subvolume else {
         let last = index.subvolumes().next_back();
-        return last.ok_or_else(|| {
-            Failure::new(Kind::Invalid, "no stream: it is empty").at(place).hint("check how it was saved")
-        });
+        return last.ok_or_else(|| outcome::no_stream(&place));
     };
     let mut found = index.subvolumes().rev().filter(|view| view.name() == name.as_encoded_bytes());
     found.next().ok_or_else(|| {

@@ -13,6 +13,9 @@ pub fn wrong_stream(error: &IndexError, place: &str) -> Failure {
         IndexFault::Command { fault: CommandFault::NotAPath, .. } => {
             "do not trust this stream: btrfs send writes no such path"
         }
+        IndexFault::Command { fault: CommandFault::RestOfStream, .. } => {
+            "vlinder receive goes on with it; to look into it, send the snapshot again without --resume"
+        }
         IndexFault::Command { fault: CommandFault::NoSubvolume, .. } | IndexFault::NoSubvolume => {
             "its beginning is lost, or it was put together wrongly: send it again"
         }
@@ -21,6 +24,11 @@ pub fn wrong_stream(error: &IndexError, place: &str) -> Failure {
         }
     };
     Failure::new(Kind::Corruption, error.to_string()).at(place).hint(hint)
+}
+
+/// The failure for an input without any stream: a sender that failed at once leaves such a file.
+pub fn no_stream(place: &str) -> Failure {
+    Failure::new(Kind::Invalid, "no stream: it is empty").at(place).hint("check how it was saved")
 }
 
 /// The failure for bytes that are no stream.

@@ -158,6 +158,7 @@ fn what_can_not_be_sent_or_received_is_told() {
     send(&[&images.from("/nowhere")]).failed(1, &["no such file"]);
     send(&["-p", &images.from("/home"), &one]).failed(1, &["not read-only"]);
     send(&["-p", &images.to("/"), &one]).failed(1, &[]);
+    run(["send", "-f", "/dev/full", &one]).failed(1, &["/dev/full: No space left", "free some space"]);
     run(["send", "--json", &one]).failed(2, &["-f FILE"]);
     // The parent is not there.
     let changes = images.sent("changes", &["-p", &one, &two]);
@@ -165,13 +166,152 @@ fn what_can_not_be_sent_or_received_is_told() {
     // A name that is taken.
     let full = images.sent("full", &[&one]);
     images.receive(&full).done();
-    images.receive(&full).failed(1, &["one", "exists"]);
+    images.receive(&full).failed(1, &["one", "exists", "into another directory"]);
+    images.receive(images.scratch.path().to_str().unwrap()).failed(1, &["a directory, where a stream"]);
+    let names = images.sent("names", &["--no-data", &two]);
+    images.receive(&names).failed(1, &["--no-data", "send it again"]);
+    run(["receive", "--discard", "two", &images.to("/")]).done();
     images.file("empty", b"");
-    images.receive(images.scratch.join("empty").to_str().unwrap()).failed(1, &["empty"]);
+    let empty = images.scratch.join("empty");
+    images.receive(empty.to_str().unwrap()).failed(1, &["empty"]);
+    for words in [["stream", "verify"], ["stream", "dump"], ["stream", "ls"], ["receive", "--dump"]] {
+        let ended = end(vlinder().args(words).arg("-").stdin(std::fs::File::open(&empty).unwrap()));
+        ended.failed(1, &["standard input: no stream: it is empty"]);
+    }
+    run(["receive", "--dump", "--json", "-f", &full]).failed(1, &["no JSON form"]);
     images.file("other", b"something else that is no stream");
     images.receive(images.scratch.join("other").to_str().unwrap()).failed(1, &["no stream"]);
     run(["receive", "-f", &full, &images.to("/one/kept")]).failed(1, &["directory"]);
     run(["receive", "-f", &full, "-o", "ro", &images.to("/")]).failed(1, &["ro"]);
+}
+
+/// `-f disk.img` where a pipe into `receive` was meant, or where the image itself was mistyped.
+#[test]
+fn a_stream_does_not_go_over_an_image() {
+    let images = Images::new("streams-over-an-image");
+    let one = images.from("/one");
+    let words = ["it holds a Btrfs file system", "vlinder receive"];
+    for image in [&images.source, &images.store] {
+        let before = std::fs::read(image).unwrap();
+        run(["send", "-f", image.to_str().unwrap(), &one]).failed(1, &words);
+        assert!(std::fs::read(image).unwrap() == before);
+        let link = images.scratch.join("link");
+        std::os::unix::fs::symlink(image, &link).unwrap();
+        run(["send", "-f", link.to_str().unwrap(), &one]).failed(1, &words);
+        std::fs::remove_file(link).unwrap();
+        assert!(std::fs::read(image).unwrap() == before);
+    }
+    // A longer file of another kind is replaced whole.
+    let once = std::fs::read(images.sent("stream", &[&one])).unwrap();
+    images.file("stream", &vec![1; once.len() * 2]);
+    assert!(std::fs::read(images.sent("stream", &[&one])).unwrap() == once);
+}
+
+/// With `-e` two calls share one input, whether that can be rewound or not, and into a mount as well.
+#[test]
+fn what_follows_the_end_command_is_left_in_the_input() {
+    let images = Images::new("streams-one-of-two");
+    let full = std::fs::read(images.sent("full", &[&images.from("/one")])).unwrap();
+    let changes =
+        std::fs::read(images.sent("changes", &["-p", &images.from("/one"), &images.from("/two")])).unwrap();
+    images.file("both", &[full, changes, b"more".to_vec()].concat());
+    let both = images.scratch.join("both");
+    let take_turns = |directory: &str| {
+        let name = directory.to_owned();
+        for how in ["< \"$2\"", "< <(cat \"$2\")"] {
+            let script = format!(
+                "exec {how}; \"$0\" receive --quiet -e \"$1\" && \"$0\" receive --quiet -e \"$1\" && cat"
+            );
+            let mut command = std::process::Command::new("bash");
+            command.args(["-c", &script, env!("CARGO_BIN_EXE_vlinder"), &name]).arg(&both);
+            assert_eq!(end(&mut command).done().text(), "more", "{how}");
+            run(["subvolume", "delete", &format!("{name}/one"), &format!("{name}/two")]).done();
+        }
+    };
+    run(["mkdir", &images.to("/there")]).done();
+    take_turns(&images.to("/there"));
+    require!(Fuse);
+    let place = Place::new("streams-one-of-two-mount");
+    place.mount("rw").done();
+    take_turns(place.point.to_str().unwrap());
+    place.unmount().done();
+}
+
+/// What could not be made durable is not said to be kept.
+#[test]
+fn a_full_host_is_not_said_to_keep_what_came() {
+    require!(Root);
+    let images = Images::new("streams-full-host");
+    images.file("large", &vec![7; 40 << 20]);
+    images.put("large", "/home/large");
+    images.snapshot("three");
+    let stream = images.sent("stream", &[&images.from("/three")]);
+    let host = images.scratch.join("host");
+    std::fs::create_dir(&host).unwrap();
+    tool("mount", ["-t", "tmpfs", "-o", "size=24m", "tmpfs", host.to_str().unwrap()]);
+    let store = host.join("store.img");
+    make_image(&store);
+    let received = run(["receive", "-f", &stream, &target(&store, "/")]);
+    let left = run(["receive", "--partial", &target(&store, "/")]);
+    tool("mount", ["-o", "remount,size=80m", host.to_str().unwrap()]);
+    let again = run(["receive", "--quiet", "-f", &stream, &target(&store, "/")]);
+    vlinder_testkit::kernel::unmount(&host).unwrap();
+    let received = received.failed(1, &["is full", "could not be made durable", "--partial"]);
+    assert!(!received.err.contains("is kept"), "{}", received.err);
+    assert_eq!(left.done().text(), "");
+    again.done();
+}
+
+/// A receiver must not take it for whole, and nobody must think that the image is damaged.
+#[test]
+fn a_send_from_a_mount_that_ends_has_no_end_command() {
+    require!(Fuse);
+    for is_damaged_then in [false, true] {
+        let place = Place::new("streams-mount-ends");
+        place.mount("rw").done();
+        run([Path::new("subvolume"), "create".as_ref(), &place.at("mine")]).done();
+        // More than the sender reads ahead of a reader that waits.
+        std::fs::write(place.at("mine/file"), vec![7; 80 << 20]).unwrap();
+        let (mine, shot) = (place.at("mine"), place.at("shot"));
+        run([Path::new("subvolume"), "snapshot".as_ref(), "-r".as_ref(), &mine, &shot]).done();
+        let mut sender = vlinder();
+        sender.args(["send", "--quiet"]).arg(&shot).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut sender = sender.spawn().unwrap();
+        let mut begin = [0; 4096];
+        std::io::Read::read_exact(sender.stdout.as_mut().unwrap(), &mut begin).unwrap();
+        place.unmount().done();
+        if is_damaged_then {
+            std::fs::File::options().write(true).open(&place.image).unwrap().set_len(1 << 20).unwrap();
+        }
+        let ended = Ended::from(sender.wait_with_output().unwrap());
+        let stream = place.image.with_file_name("stream");
+        std::fs::write(&stream, [&begin[..], &ended.out].concat()).unwrap();
+        let ended = ended.failed(1, &["the mount ended while its image was read", "try again"]);
+        assert!(!ended.err.contains("keep the image"), "{}", ended.err);
+        run(["stream".as_ref(), "verify".as_ref(), stream.as_os_str()]).failed(1, &["it was cut off"]);
+    }
+}
+
+/// While nothing comes, too. A second signal would end it at once.
+#[test]
+fn a_signal_leaves_what_an_image_received_so_far() {
+    let images = Images::new("streams-signal");
+    let full = std::fs::read(images.sent("full", &[&images.from("/one")])).unwrap();
+    let mut receiver = vlinder();
+    receiver.args(["receive", "--quiet", &images.to("/")]).stdin(Stdio::piped());
+    let mut receiver = receiver.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut pipe = receiver.stdin.take().unwrap();
+    // Once this is written, the receiver has read all but what fits into the pipe.
+    std::io::Write::write_all(&mut pipe, &full[..full.len() - 1000]).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&receiver), rustix::process::Signal::TERM)
+        .unwrap();
+    let ended = Ended::from(receiver.wait_with_output().unwrap());
+    drop(pipe);
+    let token = token_of(&ended.failed(1, &["interrupted by a signal", "is kept"]));
+    let rest = images.sent("rest", &["--resume", &token, &images.from("/one")]);
+    assert!(std::fs::metadata(&rest).unwrap().len() < full.len() as u64 / 2);
+    images.receive(&rest).done();
+    assert_eq!(look(&images.from("/one")), look(&images.to("/one")));
 }
 
 /// The token that the words of a failure name.
@@ -199,6 +339,7 @@ fn an_interrupted_stream_goes_on_or_is_discarded() {
     let rest = images.sent("rest", &["--resume", &token, &one]);
     let size = std::fs::metadata(&rest).unwrap().len() as usize;
     assert!(size < full.len() * 2 / 3, "{size} of {}", full.len());
+    run(["stream", "verify", &rest]).failed(1, &["the rest of a stream", "without --resume"]);
     images.receive(&rest).done();
     assert_eq!(look(&one), look(&images.to("/one")));
     assert_eq!(run(["receive", "--partial", &store]).done().text(), "");
@@ -211,7 +352,8 @@ fn an_interrupted_stream_goes_on_or_is_discarded() {
     run(["subvolume", "delete", &images.to("/one")]).done();
     images.receive(cut).failed(1, &["--resume"]);
     run(["receive", "--discard", "one", &store]).done();
-    run(["receive", "--discard", "one", &store]).failed(1, &["no subvolume that was received in part"]);
+    let words = ["no subvolume that was received in part", "receive --partial lists"];
+    run(["receive", "--discard", "one", &store]).failed(1, &words);
     assert_eq!(run(["receive", "--partial", &store]).done().text(), "");
     images.receive(images.scratch.join("full").to_str().unwrap()).done();
     assert_eq!(run(["check", images.store.to_str().unwrap()]).code, 0);
@@ -253,6 +395,29 @@ fn mounts_send_their_last_commit_and_receive() {
     assert_eq!(run(["check", place.image.to_str().unwrap()]).code, 0);
 }
 
+/// With `owners=me` files are shown as one user's; what a stream says of owners goes to disk all the same.
+#[test]
+fn a_mount_whose_files_are_shown_as_mine_receives_owners() {
+    require!(Fuse, Root);
+    let images = Images::new("streams-owners");
+    let owned = images.scratch.join("owned");
+    std::fs::write(&owned, b"another's").unwrap();
+    std::os::unix::fs::chown(&owned, Some(1234), Some(4321)).unwrap();
+    images.put("owned", "/home/owned");
+    images.snapshot("three");
+    let stream = images.sent("stream", &[&images.from("/three")]);
+    let place = Place::new("streams-owners-mount");
+    place.mount("owners=me").done();
+    run(["receive", "--quiet", "-f", &stream, place.point.to_str().unwrap()]).done();
+    // A path that is not there is named as its user wrote it.
+    let missing = target(&place.image, "/missing");
+    run(["send", "-f", "/dev/null", &missing]).failed(1, &["disk.img:/missing: No such file"]);
+    place.unmount().done();
+    assert_eq!(look(&images.from("/three")), look(&target(&place.image, "/three")));
+    let shown = run(["ls", "-l", &target(&place.image, "/three/owned")]).done().text();
+    assert!(shown.contains(" 1234 4321 "), "{shown}");
+}
+
 /// What the kernel would keep of it, the next command would change.
 #[test]
 fn what_a_mount_is_receiving_is_hidden_until_it_is_whole() {
@@ -280,6 +445,11 @@ fn what_a_mount_is_receiving_is_hidden_until_it_is_whole() {
     assert_eq!(std::fs::read(name.join("kept")).unwrap_err().raw_os_error(), busy);
     assert!(std::fs::rename(&name, place.at("other")).is_err());
     run([Path::new("subvolume"), "delete".as_ref(), &name]).failed(1, &[]);
+    let point = place.point.to_str().unwrap();
+    let whole = images.scratch.join("full");
+    for words in [["receive", "-f", whole.to_str().unwrap(), point], ["receive", "--discard", "one", point]] {
+        run(words).failed(1, &["\"one\" is being received right now", "wait"]);
+    }
     std::io::Write::write_all(&mut pipe, &full[full.len() - 100..]).unwrap();
     drop(pipe);
     Ended::from(receiver.wait_with_output().unwrap()).done();

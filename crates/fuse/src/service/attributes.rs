@@ -92,6 +92,7 @@ impl AttributeService for FileAttributes {
             permissions: changes.mode.map(|mode| mode & 0o7777),
             user: changes.user.map(vlinder_fs::UserId),
             group: changes.group.map(vlinder_fs::GroupId),
+            sets_stored_owner: false,
             size: changes.size_bytes,
             opened_for_writing: changes.handle.is_some(),
             access_time: changes.access_time.map(time),

@@ -68,6 +68,9 @@ pub enum CommandFault {
     /// A command about a file before any subvolume.
     #[error("no subvolume has begun")]
     NoSubvolume,
+    /// The first command is the mark that `send --resume` sets.
+    #[error("this is the rest of a stream that was interrupted, without its beginning")]
+    RestOfStream,
     /// A file would become longer than one can be.
     #[error("no file can be so long")]
     TooLong,

@@ -10,6 +10,7 @@ use super::error::{CommandFault, IndexError, IndexFault, NeededSubvolume};
 use super::subvolume::StreamSubvolume;
 use super::tree::FileTree;
 use super::view::SubvolumeView;
+use crate::resume::TOKEN_ATTRIBUTE;
 use crate::wire::{Command, CommandKind, PlacedCommand, Protocol, Snapshot, StreamReader};
 
 /// The subvolumes of streams that were read once, in order.
@@ -91,6 +92,9 @@ impl StreamIndex {
                     }
                 };
                 self.begin(path, uuid, transid, Some(parent), tree)
+            }
+            Command::SetXattr { path: b"", name: TOKEN_ATTRIBUTE, .. } if !self.has_begun => {
+                Err(CommandFault::RestOfStream)
             }
             _ => {
                 let source = self.clone_source(&placed.command);

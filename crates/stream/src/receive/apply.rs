@@ -18,6 +18,10 @@ use crate::wire::{Command, CommandKind, Node};
 /// What is said of an owner that no file can have.
 const TOO_LARGE: &str = "its owner has more than 32 bits";
 
+/// What is said of a stream that names ranges without their bytes.
+const WITHOUT_DATA: &str = "the stream was sent without data (--no-data), and nothing can be received from it; \
+                            send it again without that";
+
 impl Receiver<'_> {
     /// Applies a command to the subvolume that is being received.
     pub(super) fn apply(&mut self, command: &Command<'_>) -> Result<(), ReceiveError> {
@@ -148,7 +152,7 @@ impl Receiver<'_> {
                 // What the file keeps of set-id bits and capabilities, the stream says.
                 let keeps =
                     SetAttributes { keeps_set_id: true, keeps_capability: true, ..SetAttributes::default() };
-                set(SetAttributes { user, group, ..keeps })
+                set(SetAttributes { user, group, sets_stored_owner: true, ..keeps })
             }
             Command::SetTimes { times, .. } => {
                 if let Some(current) = self.current.as_mut().filter(|_| inode.is_directory()) {
@@ -162,8 +166,12 @@ impl Receiver<'_> {
                 let keeps = SetAttributes { keeps_capability: true, ..SetAttributes::default() };
                 set(SetAttributes { size: Some(size), modification_time, ..keeps })
             }
-            // Of a stream without data, and what Linux's receiver passes by.
-            Command::UpdateExtent { .. } | Command::SetFileAttributes { .. } => Ok(()),
+            // Linux's receiver passes it by, and marks as received what has holes or old data there.
+            Command::UpdateExtent { .. } => {
+                return Err(ReceiveError::Unsupported { kind, what: WITHOUT_DATA });
+            }
+            // Linux's receiver passes it by.
+            Command::SetFileAttributes { .. } => Ok(()),
             Command::EnableVerity { algorithm, block_size, salt, .. } => {
                 let verity = VerityParameters::new(algorithm, block_size, salt);
                 let unknown = ReceiveError::Unsupported { kind, what: "Linux has no such parameters" };

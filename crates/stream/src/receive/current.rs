@@ -12,7 +12,10 @@ use vlinder_fs::{
 use super::ReceiveError;
 use super::directory_times::DirectoryTimes;
 use super::error::command_error;
-use super::partial::{checkpoint_names, encode_mark, partial_name, partial_subvolumes, remove_parts};
+use super::partial::{
+    checkpoint_names, encode_mark, is_own_checkpoint, partial_name, partial_subvolumes, refuse_under_way,
+    remove_parts,
+};
 use super::partial_subvolume::PartialSubvolume;
 use super::paths::SubvolumePaths;
 use super::sources;
@@ -57,12 +60,15 @@ impl Current {
         }
         let all = partial_subvolumes(filesystem, directory)?;
         if let Some(before) = all.into_iter().find(|partial| partial.name == name) {
+            refuse_under_way(filesystem, &before)?;
             let (name, token) = (before.name, before.token.map(Box::new));
             return Err(ReceiveError::PartialExists { name, token });
         }
         let partial = partial_name(name);
-        if name_is_taken(filesystem, directory, &partial)? {
-            return Err(command_error(kind, &partial, Refusal::Exists.into()));
+        for needed in std::iter::once(&partial).chain(&checkpoint_names(name)) {
+            if name_is_taken(filesystem, directory, needed)? {
+                return Err(ReceiveError::InTheWay { name: needed.clone() });
+            }
         }
         let (subvolumes, caller) = (filesystem.subvolumes(), Caller::superuser());
         let made = if is_whole {
@@ -96,6 +102,7 @@ impl Current {
         partial: &PartialSubvolume,
         token: ResumeToken,
     ) -> Result<Self, ReceiveError> {
+        refuse_under_way(filesystem, partial)?;
         let is_own = partial.parts.iter().any(|part| part.name == partial.name);
         if !is_own && name_is_taken(filesystem, directory, &partial.name)? {
             return Err(ReceiveError::NameTaken { name: partial.name.clone() });
@@ -175,11 +182,11 @@ impl Current {
         let names = checkpoint_names(&self.name);
         let [new, old] = [self.next_checkpoint, 1 - self.next_checkpoint].map(|number| &names[number]);
         // Removing an older one may have failed.
-        remove_if_there(filesystem, directory, new)?;
+        remove_own_checkpoint(filesystem, directory, new, &self.name)?;
         subvolumes.snapshot_as_sibling(&caller, self.id(), directory, new, true)?;
         self.checkpoint_bytes = self.token.received.bytes();
         self.next_checkpoint = 1 - self.next_checkpoint;
-        remove_if_there(filesystem, directory, old)
+        remove_own_checkpoint(filesystem, directory, old, &self.name)
     }
 
     /// Makes it a received subvolume: with its name, read-only, with the UUID of what was sent.
@@ -196,13 +203,21 @@ impl Current {
         let sent = if self.lacks_commands { (Uuid::NIL, Generation(0)) } else { self.sent() };
         filesystem.subvolumes().set_received(&caller, self.id(), sent, TOKEN_ATTRIBUTE)?;
         let checkpoints = checkpoint_names(&self.name);
-        checkpoints.iter().try_for_each(|name| remove_if_there(filesystem, directory, name))
+        checkpoints
+            .iter()
+            .try_for_each(|checkpoint| remove_own_checkpoint(filesystem, directory, checkpoint, &self.name))
     }
 }
 
-fn remove_if_there(filesystem: &Filesystem, directory: &Arc<Inode>, name: &[u8]) -> Result<(), ReceiveError> {
-    if name_is_taken(filesystem, directory, name)? {
-        filesystem.subvolumes().delete(&Caller::superuser(), directory, name)?;
+/// Removes a checkpoint of `name`, if it is there. What else has its name is somebody's and stays.
+fn remove_own_checkpoint(
+    filesystem: &Filesystem,
+    directory: &Arc<Inode>,
+    checkpoint: &[u8],
+    name: &[u8],
+) -> Result<(), ReceiveError> {
+    if is_own_checkpoint(filesystem, directory, checkpoint, name)? {
+        filesystem.subvolumes().delete(&Caller::superuser(), directory, checkpoint)?;
     }
     Ok(())
 }

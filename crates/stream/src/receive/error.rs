@@ -85,6 +85,25 @@ pub enum ReceiveError {
         /// Its token, if it was begun.
         token: Option<Box<ResumeToken>>,
     },
+    /// Something that no receive left has a name that receiving needs.
+    #[error(
+        "{:?} is in the way: receiving needs that name for a while; rename what has it, or receive into another \
+         directory",
+        .name.escape_ascii().to_string()
+    )]
+    InTheWay {
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// Another receiver is receiving a subvolume of this name.
+    #[error(
+        "{:?} is being received right now; wait until that receive has ended, or end it",
+        .name.escape_ascii().to_string()
+    )]
+    UnderWay {
+        /// The name of the subvolume.
+        name: Vec<u8>,
+    },
     /// The name of a partial subvolume was taken meanwhile, or receiving was at its end.
     #[error(
         "{:?} is there already; if that was received whole, nothing is left to do but to discard what is left in \
@@ -96,7 +115,10 @@ pub enum ReceiveError {
         name: Vec<u8>,
     },
     /// There is no partial subvolume of a name.
-    #[error("{:?} is no subvolume that was received in part", .name.escape_ascii().to_string())]
+    #[error(
+        "{:?} is no subvolume that was received in part here; receive --partial lists those that are",
+        .name.escape_ascii().to_string()
+    )]
     NoSuchPartial {
         /// The name.
         name: Vec<u8>,

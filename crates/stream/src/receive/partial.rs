@@ -82,7 +82,24 @@ pub fn discard(filesystem: &Filesystem, directory: &Arc<Inode>, name: &[u8]) -> 
     let all = partial_subvolumes(filesystem, directory)?;
     let partial = all.iter().find(|partial| partial.name == name);
     let partial = partial.ok_or_else(|| ReceiveError::NoSuchPartial { name: name.to_vec() })?;
+    refuse_under_way(filesystem, partial)?;
     remove_parts(filesystem, directory, partial.parts.iter())
+}
+
+/// Refuses what another receiver works on.
+///
+/// # Errors
+/// [`ReceiveError::UnderWay`]; what reading met.
+pub(super) fn refuse_under_way(
+    filesystem: &Filesystem,
+    partial: &PartialSubvolume,
+) -> Result<(), ReceiveError> {
+    for part in &partial.parts {
+        if filesystem.inode(InodeId::root_of(part.id))?.subvolume().is_being_received() {
+            return Err(ReceiveError::UnderWay { name: partial.name.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// Removes subvolumes of a partial one.
@@ -95,6 +112,30 @@ pub(super) fn remove_parts<'p>(
         filesystem.subvolumes().delete(&Caller::superuser(), directory, &part.name)?;
     }
     Ok(())
+}
+
+/// Whether what has the name of a checkpoint is one that a receive of `name` made.
+///
+/// # Errors
+/// What reading met.
+pub(super) fn is_own_checkpoint(
+    filesystem: &Filesystem,
+    directory: &Arc<Inode>,
+    checkpoint: &[u8],
+    name: &[u8],
+) -> Result<bool, ReceiveError> {
+    let id = match filesystem.names().lookup(&Caller::superuser(), directory, checkpoint) {
+        Err(FsError::Refused(Refusal::NotFound)) => return Ok(false),
+        found => found?.id(),
+    };
+    if id != InodeId::root_of(id.root) || id.root == directory.id().root {
+        return Ok(false);
+    }
+    let information = filesystem.subvolumes().information(id.root)?;
+    if !information.is_read_only || !information.received_uuid.is_nil() {
+        return Ok(false);
+    }
+    Ok(mark_of(filesystem, id.root)?.is_some_and(|(_, marked)| marked == name))
 }
 
 /// The name of the subvolume in which `name` is received.

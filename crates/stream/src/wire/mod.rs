@@ -15,6 +15,7 @@ mod error;
 mod header;
 mod kind;
 mod limits;
+mod one_stream;
 mod protocol;
 mod reader;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub(crate) use header::HEADER_BYTES;
 pub use kind::CommandKind;
 pub(crate) use limits::COMMAND_HEAD_BYTES;
 pub use limits::MAX_COMMAND_BYTES;
+pub use one_stream::OneStream;
 pub use protocol::Protocol;
 pub use reader::{PlacedCommand, StreamReader};
 pub use writer::StreamWriter;

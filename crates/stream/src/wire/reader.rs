@@ -16,6 +16,7 @@ pub struct StreamReader<R> {
     /// The last command, head and attributes.
     command: Vec<u8>,
     position: u64,
+    last_start: u64,
 }
 
 /// A command, and where it lies.
@@ -40,12 +41,17 @@ impl PlacedCommand<'_> {
 impl<R: Read> StreamReader<R> {
     /// Reads streams from `input`, in large pieces if that is buffered.
     pub fn new(input: R) -> Self {
-        Self { input, command: Vec::new(), position: 0 }
+        Self { input, command: Vec::new(), position: 0, last_start: 0 }
     }
 
     /// Bytes of the input that were read: the first one of the next header or command.
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Where the header or command begins that was read last, or that could not be read.
+    pub fn last_start(&self) -> u64 {
+        self.last_start
     }
 
     /// The last command that was read, head and attributes, with zeros in place of its checksum.
@@ -58,6 +64,7 @@ impl<R: Read> StreamReader<R> {
     /// # Errors
     /// What follows is no header of a stream, or of one from the future.
     pub fn begin(&mut self) -> Result<Option<Protocol>, WireError> {
+        self.last_start = self.position;
         let mut header = [0; HEADER_BYTES];
         if !self.fill(&mut header)? {
             return Ok(None);
@@ -79,6 +86,7 @@ impl<R: Read> StreamReader<R> {
     /// As there.
     pub fn next_placed(&mut self, protocol: Protocol) -> Result<PlacedCommand<'_>, WireError> {
         let start = self.position;
+        self.last_start = start;
         let mut head = [0; COMMAND_HEAD_BYTES];
         if !self.fill(&mut head)? {
             return Err(WireError::Unfinished);

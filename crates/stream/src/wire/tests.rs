@@ -236,3 +236,45 @@ proptest! {
         }
     }
 }
+
+/// Gives a few bytes at a time, and counts what it gave.
+struct Dripping<'a> {
+    bytes: &'a [u8],
+    at_a_time: usize,
+}
+
+impl std::io::Read for Dripping<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let length = self.at_a_time.min(buffer.len());
+        self.bytes.read(&mut buffer[..length])
+    }
+}
+
+#[test]
+fn one_stream_is_read_to_its_end_and_no_byte_behind_it() {
+    let mut commands = one_of_each();
+    commands.retain(|command| !matches!(command, Command::End));
+    commands.push(Command::End);
+    let one = written(Protocol::V3, &commands);
+    let begins = one.len() - COMMAND_HEAD_BYTES;
+    for following in [&b""[..], b"x", &one] {
+        let both = [&one, following].concat();
+        for at_a_time in [1, 3, 9, 10, 11, 100_000] {
+            let mut input = Dripping { bytes: &both, at_a_time };
+            let mut came = Vec::new();
+            std::io::Read::read_to_end(&mut OneStream::new(&mut input), &mut came).unwrap();
+            assert!(came == one && input.bytes == following, "{at_a_time} bytes at a time");
+        }
+    }
+    // Cut off, all of it comes, for its reader to judge.
+    for cut in [0, 1, HEADER_BYTES, HEADER_BYTES + 1, begins - 1, begins, begins + 1] {
+        let mut came = Vec::new();
+        std::io::Read::read_to_end(&mut OneStream::new(&one[..cut]), &mut came).unwrap();
+        assert!(came == one[..cut], "cut at {cut}");
+    }
+    // Nor is more read of a command than one may have.
+    let long = [&one[..HEADER_BYTES], &u32::MAX.to_le_bytes(), &[0; 2 << 20]].concat();
+    let mut came = Vec::new();
+    std::io::Read::read_to_end(&mut OneStream::new(&long[..]), &mut came).unwrap();
+    assert_eq!(came.len(), HEADER_BYTES + COMMAND_HEAD_BYTES + MAX_COMMAND_BYTES);
+}

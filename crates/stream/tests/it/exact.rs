@@ -1,7 +1,11 @@
 //! What is received is what the stream says, and nothing that the receiver's directories would pass on.
 
+use vlinder_base::sync::Arc;
+use vlinder_device::Device;
 use vlinder_fs::data::OpenCache;
-use vlinder_fs::{AttributeMode, ByteRange, Caller, GroupId, InodeId, SetAttributes};
+use vlinder_fs::{
+    AttributeMode, ByteRange, Caller, Filesystem, GroupId, InodeId, OpenOptions, Owners, SetAttributes,
+};
 use vlinder_stream::receive::{ReceiveOptions, Warning};
 use vlinder_stream::wire::{Command, EncodedWrite, Protocol};
 use vlinder_testkit::subject::read;
@@ -205,4 +209,18 @@ fn a_change_is_received_on_what_was_received() {
     let text = tree(&filesystem, "two");
     assert!(text.contains("\"/e/file\" Regular 104711 1000:100 links 2 size 3"), "{text}");
     assert!(text.contains("\"\" Directory 40755 3:4") && text.contains("mt 2000201.5"), "{text}");
+}
+
+/// `owners=me` decides how files are shown, not what a stream's files have on disk.
+#[test]
+fn owners_are_stored_where_all_files_are_shown_as_mine() {
+    let device: Arc<dyn Device> = Arc::new(image());
+    let options = OpenOptions { background: false, owners: Owners::Me, ..OpenOptions::default() };
+    let filesystem = Filesystem::open_devices(vec![Arc::clone(&device)], options).unwrap();
+    receive_with(&filesystem, &first(), ReceiveOptions::default()).0.unwrap();
+    filesystem.sync().unwrap();
+    drop(filesystem);
+    let usual = open(&image());
+    receive_with(&usual, &first(), ReceiveOptions::default()).0.unwrap();
+    assert_eq!(support::tree(&support::open_device(device), "one"), support::tree(&usual, "one"));
 }

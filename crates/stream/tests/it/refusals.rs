@@ -1,9 +1,11 @@
 //! What is refused before a stream's first command: parents that are not here, or were changed.
 
+use std::ops::ControlFlow;
+
 use vlinder_format::{Generation, Uuid};
 use vlinder_fs::Caller;
-use vlinder_stream::receive::{ReceiveError, ReceiveOptions, SourceChange};
-use vlinder_stream::wire::{Command, Protocol, Snapshot};
+use vlinder_stream::receive::{ReceiveError, ReceiveOptions, Receiver, SourceChange};
+use vlinder_stream::wire::{Command, Protocol, Snapshot, StreamReader};
 
 use crate::support::{self, FIRST, SECOND, first, image, open, receive, receive_with, second, subvolumes};
 
@@ -134,6 +136,84 @@ fn a_name_that_is_taken_is_refused_whole_or_in_part() {
     let error = receive_with(&filesystem, &stream, named).0.unwrap_err();
     assert!(error.to_string().contains("third.vlinder-partial"), "{error}");
     assert!(subvolumes(&filesystem).contains(&"other".to_owned()));
+}
+
+#[test]
+fn a_stream_without_data_makes_nothing_that_counts_as_received() {
+    let filesystem = open(&image());
+    let named = [
+        support::begin(b"one"),
+        Command::MakeFile { path: b"f", inode: None },
+        Command::UpdateExtent { path: b"f", offset: 0, length: 4096 },
+        Command::Truncate { path: b"f", size: 4096 },
+    ];
+    let error = receive(&filesystem, &support::stream(Protocol::V1, &named)).unwrap_err();
+    assert!(error.to_string().contains("--no-data"), "{error}");
+    assert_eq!(subvolumes(&filesystem), ["one.vlinder-partial", "one.vlinder-checkpoint-0"]);
+}
+
+/// A user's own subvolumes may have the names that receiving gives to its checkpoints: those of another
+/// store, say, that were received here.
+#[test]
+fn what_has_the_name_of_a_checkpoint_is_never_deleted() {
+    let filesystem = open(&image());
+    let (caller, root) = (Caller::superuser(), filesystem.root().unwrap());
+    for (number, name) in ["one.vlinder-checkpoint-0", "one.vlinder-checkpoint-1", "one.vlinder-partial"]
+        .into_iter()
+        .enumerate()
+    {
+        let precious = filesystem.subvolumes().create(&caller, &root, name.as_bytes()).unwrap();
+        let made = filesystem.inode(precious).unwrap();
+        filesystem.names().create_file(&caller, &made, b"precious", 0o600).unwrap();
+        // Whether it is read-only or not.
+        filesystem.subvolumes().set_read_only(&caller, precious.root, number == 0, false).unwrap();
+        let error = receive(&filesystem, &first()).unwrap_err();
+        let is_told = match &error {
+            ReceiveError::InTheWay { name: told } => told == name.as_bytes(),
+            // An unmarked writable one of this name is what a power cut leaves.
+            ReceiveError::PartialExists { name: told, .. } => told == b"one" && number == 2,
+            _ => false,
+        };
+        assert!(is_told, "{name}: {error}");
+        assert_eq!(subvolumes(&filesystem), [name]);
+        filesystem.subvolumes().set_read_only(&caller, precious.root, false, false).unwrap();
+        filesystem.subvolumes().delete(&caller, &root, name.as_bytes()).unwrap();
+    }
+    // One that comes while receiving is under way, between two commands.
+    let stream = first();
+    let mut made = None;
+    let mut receiver = Receiver::new(&filesystem, filesystem.root().unwrap()).watched(|progress| {
+        if progress.commands == 3 {
+            let name = b"one.vlinder-checkpoint-0";
+            made = Some(filesystem.subvolumes().create(&caller, &root, name).unwrap());
+        }
+        ControlFlow::Continue(())
+    });
+    receiver.receive(&mut StreamReader::new(&stream[..])).unwrap();
+    drop(receiver);
+    assert!(filesystem.inode(made.unwrap()).is_ok());
+    assert_eq!(subvolumes(&filesystem), ["one", "one.vlinder-checkpoint-0"]);
+}
+
+#[test]
+fn what_another_receiver_works_on_is_refused_as_under_way() {
+    let filesystem = open(&image());
+    let stream = support::stream(Protocol::V1, &[support::begin(b"one")]);
+    receive(&filesystem, &stream[..stream.len() - 10]).unwrap_err();
+    let part = support::subvolume(&filesystem, "one.vlinder-partial").unwrap();
+    let under_way = filesystem.subvolumes().begin_receiving(part).unwrap();
+    let is_refused = |error: ReceiveError| match error {
+        ReceiveError::UnderWay { name } => name == b"one",
+        other => panic!("{other}"),
+    };
+    assert!(is_refused(receive(&filesystem, &stream).unwrap_err()));
+    let token = support::partial(&filesystem)[0].token.unwrap();
+    assert!(is_refused(receive(&filesystem, &support::rest_of(&stream, token)).unwrap_err()));
+    let discard = || vlinder_stream::receive::discard(&filesystem, &filesystem.root().unwrap(), b"one");
+    assert!(is_refused(discard().unwrap_err()));
+    drop(under_way);
+    discard().unwrap();
+    receive(&filesystem, &stream).unwrap();
 }
 
 #[test]

@@ -4,17 +4,16 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::FileType;
-use vlinder_format::superblock::MAGIC;
 
 use super::convert::{file_type, host_owner, host_times, status_of};
 use super::held::HeldDirectory;
+use super::image_mark::has_filesystem;
 use super::sink::{HostSink, OWN_DESCRIPTORS, Unfinished, temporary_name};
 use super::source::HostSource;
 use super::stream::HostStream;
@@ -23,9 +22,6 @@ use crate::place::attributes::{Attributed, CAPABILITIES, Change, give_owner};
 use crate::place::content::{Renamed, Sink, Source};
 use crate::place::names::Names;
 use crate::place::status::FileStatus;
-
-/// Where [`MAGIC`] stands in an image: 64 bytes into the primary superblock, at 64 KiB.
-const PRIMARY_MARK_OFFSET: u64 = 65536 + 64;
 
 /// An open directory of the host.
 #[derive(Clone, Debug)]
@@ -101,18 +97,13 @@ impl HostDirectory {
         if !matches!(status.file_type, FileType::Regular | FileType::BlockDevice) {
             return Ok(false);
         }
-        let mut mark = [0; size_of::<u64>()];
         let file = match self.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK) {
             // A user who may not read it can't have meant a path in it. The right to remove or replace it is
             // the directory's.
             Err(failure) if failure.kind == Kind::Permission => return Ok(false),
             other => File::from(other?),
         };
-        match file.read_exact_at(&mut mark, PRIMARY_MARK_OFFSET) {
-            Ok(()) => Ok(u64::from_le_bytes(mark) == MAGIC),
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
-            Err(error) => Err(Failure::host(&error, self.held.place(name))),
-        }
+        has_filesystem(&file).map_err(|error| Failure::host(&error, self.held.place(name)))
     }
 
     fn open_at(&self, name: &[u8], flags: OFlags) -> Result<OwnedFd, Failure> {

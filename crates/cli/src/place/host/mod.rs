@@ -5,10 +5,12 @@ mod convert;
 mod directory;
 mod errors;
 mod held;
+mod image_mark;
 mod sink;
 mod source;
 mod stream;
 
 pub use directory::HostDirectory;
 pub(super) use errors::failure_of_path;
+pub use image_mark::has_filesystem;
 pub use sink::HostSink;

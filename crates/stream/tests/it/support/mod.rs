@@ -114,7 +114,6 @@ pub fn first() -> Vec<u8> {
                 source_offset: 4096,
             },
             Command::Truncate { path: b"d/space", size: 50_000 },
-            Command::UpdateExtent { path: b"d/space", offset: 0, length: 1 },
             Command::SetFileAttributes { path: b"d/space", flags: 0 },
             Command::MakeNode(node(b"null", 0o020_666, 0x103)),
             Command::MakeFifo(node(b"pipe", 0o010_600, 0)),
