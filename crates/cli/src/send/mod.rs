@@ -120,6 +120,17 @@ impl Operands {
         Ok(Self { snapshots, parent, clone_sources, token })
     }
 
+    /// Refuses clone sources among which the first snapshot has no parent, before anything is written. Those
+    /// that follow have it for a clone source.
+    fn require_parent(&self) -> Result<(), Failure> {
+        match self.snapshots.first() {
+            Some(first) if self.parent.is_none() && !self.clone_sources.is_empty() => {
+                clone_parent::choose(first, &self.clone_sources).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The image of all of them.
     fn image(&self) -> Result<Arc<OpenImage>, Failure> {
         let Some(first) = self.snapshots.first() else { return Err(Failure::usage("no snapshot to send")) };
@@ -146,6 +157,7 @@ pub fn run(arguments: &SendArguments, session: &Session) -> Result<ExitStatus, F
     let operands = Operands::find(arguments, &images)?;
     let image = operands.image()?;
     let state = image.filesystem.lease().map_err(|error| from_fs(error, &image.label))?;
+    operands.require_parent()?;
     let output = StreamOutput::open(arguments.file.as_deref(), operands.token)?;
     let protocol = operands.token.map_or(arguments.proto, |token| token.protocol);
     let mut writer = StreamWriter::new(output, protocol);

@@ -145,6 +145,10 @@ fn the_parent_is_chosen_among_clone_sources() {
     assert!(std::fs::metadata(&chosen).unwrap().len() < 2000);
     let refused = ["send", "-f", "/dev/null", "-c", &images.from("/stranger"), &images.from("/two")];
     run(refused).failed(1, &["none of the clone sources", "-p"]);
+    // What the file had is still there.
+    let before = std::fs::read(&chosen).unwrap();
+    run(["send", "-f", &chosen, "-c", &images.from("/stranger"), &images.from("/two")]).failed(1, &["-p"]);
+    assert!(std::fs::read(&chosen).unwrap() == before);
 }
 
 #[test]
