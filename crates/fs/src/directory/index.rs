@@ -15,22 +15,26 @@ use crate::{Refusal, Result};
 /// # Errors
 /// [`Refusal::IndexUsedUp`]; what reading met.
 pub(crate) fn take_index(engine: &Engine, directory: &Inode) -> Result<DirectoryIndex> {
-    let known = directory.state().next_index;
-    let next = match known {
-        Some(next) => next,
-        None => first_free_index(engine, directory)?,
-    };
+    let next = first_free_index(engine, directory)?;
     let following = next.0.checked_add(1).ok_or(Refusal::IndexUsedUp)?;
     directory.state().next_index = Some(DirectoryIndex(following));
     Ok(next)
 }
 
-/// The index behind the highest. The last one, 2^64-1, stands as well for none: a name may have it
-/// already, and none is given it.
+/// The index behind the highest, searched for once and remembered (Linux: `index_cnt` of the directory). The
+/// caller holds the directory's operation lock, so no name is made meanwhile. The last index, 2^64-1, stands
+/// as well for none: a name may have it already, and none is given it.
 pub(crate) fn first_free_index(engine: &Engine, directory: &Inode) -> Result<DirectoryIndex> {
-    if let Some(next) = directory.state().next_index {
+    let known = directory.state().next_index;
+    if let Some(next) = known {
         return Ok(next);
     }
+    let found = search_first_free_index(engine, directory)?;
+    directory.state().next_index = Some(found);
+    Ok(found)
+}
+
+fn search_first_free_index(engine: &Engine, directory: &Inode) -> Result<DirectoryIndex> {
     let tree = directory.subvolume().tree();
     let last = directory::index_key(directory.number(), DirectoryIndex(u64::MAX));
     let end = end_of_indexes(directory);

@@ -188,6 +188,33 @@ fn a_sparse_file_is_read_with_a_descent_for_each_leaf() {
 }
 
 #[test]
+fn a_listing_looks_for_the_last_index_once() {
+    let scratch = Scratch::new("listed");
+    let image = image(&scratch, 1024, &[]);
+    let files = open(&image, "");
+    for number in 0..50 {
+        drop(files.create(&format!("/f{number}")).unwrap());
+    }
+    files.close().unwrap();
+    let files = open(&image, "");
+    let caller = vlinder_fs::Caller::superuser();
+    let names = files.filesystem().names();
+    let root = files.filesystem().root().unwrap();
+    let counts: Vec<u64> = (0..3)
+        .map(|_| {
+            let before = counted(&files, "tree.descents");
+            let mut open = names.open_directory(&caller, &root).unwrap();
+            open.rewind().unwrap();
+            assert_eq!(open.read(0, 1024).unwrap().len(), 52);
+            assert!(!open.is_outdated().unwrap());
+            counted(&files, "tree.descents") - before
+        })
+        .collect();
+    // First the last index in the tree, and what waits behind it; then the names alone.
+    assert_eq!(counts, [3, 1, 1]);
+}
+
+#[test]
 fn a_flush_of_scattered_writes_looks_a_leaf_up_once() {
     const SECTORS: u64 = 4_000;
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));

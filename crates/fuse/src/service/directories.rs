@@ -95,14 +95,16 @@ impl DirectoryService for Directories {
         sink: &mut EntrySink<'_>,
     ) -> Reply<()> {
         self.walk(handle, offset, room_bytes / ENTRY_BYTES, &mut |directory, record| {
-            let is_dot = matches!(record.name.as_slice(), b"." | b"..");
+            // The kernel takes nothing but a number from these two (`fuse_direntplus_link`, fs/fuse/readdir.c).
+            if matches!(record.name.as_slice(), b"." | b"..") {
+                return sink(&listed(record, self.mounted.nodes().number(record.id)), None);
+            }
             let entry = self.listed_inode(directory, record).map(|inode| self.shown.uncounted_entry(&inode));
             let number = entry
                 .as_ref()
                 .map_or_else(|| self.mounted.nodes().number(record.id), |entry| entry.attributes.number);
             let taken = sink(&listed(record, number), entry.as_ref());
-            // The kernel learns nothing of these two.
-            if let (true, false, Some(entry)) = (taken, is_dot, entry) {
+            if let (true, Some(entry)) = (taken, entry) {
                 self.mounted.nodes().remember(entry.node, self.mounted.node(directory.id()));
             }
             taken

@@ -21,7 +21,7 @@ const LINGER: Duration = Duration::from_micros(150);
 /// Another thread had the processor for so long meanwhile: it is not idle without us.
 const CROWDED: Duration = Duration::from_micros(500);
 /// How long it leaves a processor alone that another thread wanted.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// The thread, which starts when it is wanted first.
 pub(super) struct Bystander {
