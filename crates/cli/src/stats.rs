@@ -157,6 +157,7 @@ fn histogram_object(histogram: &HistogramSnapshot) -> Value {
         "sum": histogram.sum,
         "median": histogram.quantile(0.5),
         "quantile_99": histogram.quantile(0.99),
+        "maximum": histogram.maximum,
     })
 }
 

@@ -55,6 +55,8 @@ const STRANGERS: &Tool = &Tool {
 };
 const STREAMS: &Tool =
     &Tool { program: "tools/streams/pairs.py", tests: None, needs: &["btrfs", "mkfs.btrfs", "python3"] };
+const SNAPSHOTS: &Tool =
+    &Tool { program: "tools/snapshots/run.py", tests: None, needs: &["btrfs", "mkfs.btrfs", "python3"] };
 const SETID: &Tool =
     &Tool { program: "tools/setid/table.py", tests: None, needs: &["mkfs.btrfs", "python3"] };
 
@@ -328,6 +330,12 @@ pub const JOBS: &[Job] = &[
         slice: None,
     },
     Job {
+        name: "snapshots",
+        tool: SNAPSHOTS,
+        matrix: &[Product { dimensions: &[&["--size 6144", "--size 3072 --full"]], seeds: 1 }],
+        slice: None,
+    },
+    Job {
         name: "hostile",
         tool: HOSTILE,
         matrix: &[Product {
@@ -446,7 +454,7 @@ mod tests {
     fn each_matrix_has_its_whole_cross_product() {
         let counts: Vec<usize> = JOBS.iter().map(|job| job.whole(1).len()).collect();
         let full_disks = [3 * 14 + 4, 20 * 4 * 3 + 1, 2 * 3 * 5 + 5, 5 + 3, 6 * 10 + 5, 2];
-        assert_eq!(counts, [&full_disks[..], &[6 * 2 * 3 + 2 * 2 + 1, 2, 1, 8 * 3, 1, 1, 8]].concat());
+        assert_eq!(counts, [&full_disks[..], &[6 * 2 * 3 + 2 * 2 + 1, 2, 1, 8 * 3, 1, 1, 2, 8]].concat());
         let row = "one-process --refusals 5000 --size 1G --opts writeback=off".to_owned();
         assert!(job("full-one-process").whole(1).contains(&Planned { tool: FULL, row, seed: 20 }));
     }

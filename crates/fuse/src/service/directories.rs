@@ -95,7 +95,8 @@ impl DirectoryService for Directories {
         sink: &mut EntrySink<'_>,
     ) -> Reply<()> {
         self.walk(handle, offset, room_bytes / ENTRY_BYTES, &mut |directory, record| {
-            // The kernel takes nothing but a number from these two (`fuse_direntplus_link`, fs/fuse/readdir.c).
+            // The kernel takes nothing but a number from these two (`fuse_direntplus_link` in
+            // fs/fuse/readdir.c).
             if matches!(record.name.as_slice(), b"." | b"..") {
                 return sink(&listed(record, self.mounted.nodes().number(record.id)), None);
             }
