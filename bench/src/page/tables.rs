@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::words::{memory, ratio, time};
+use super::words::{memory, ratio, time, wrapped};
 use crate::goals::{self, Family, Goal};
 use crate::row::{RowResult, SideResult};
 
@@ -57,7 +57,7 @@ fn machines(results: &[RowResult]) -> String {
     for machine in machines {
         let _ = write!(text, "; {machine}");
     }
-    text + ".\n"
+    wrapped(&(text + ".")) + "\n"
 }
 
 /// The fastest of the sides that are compared.
