@@ -55,6 +55,8 @@ def make_image(image, point, arguments, random_source):
     run("mount", "-o", "loop,commit=300", image, point)
     try:
         os.mkdir(f"{point}/snapshots")
+        # Where the client works: nothing can be made later in a file system that is full.
+        os.mkdir(f"{point}/client")
         run("btrfs", "subvolume", "create", f"{point}/tree")
         for number in range(DIRECTORIES):
             os.mkdir(f"{point}/tree/d{number}")
@@ -119,7 +121,6 @@ class Client:
         self.home = f"{point}/client"
 
     def work(self, has_ended):
-        self.timed("mkdir", lambda: os.makedirs(self.home, exist_ok=True))
         operations = (self.make, self.make, self.sync, self.look, self.read, self.rename, self.remove)
         while not has_ended():
             for operation in operations:

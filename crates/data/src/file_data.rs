@@ -35,6 +35,20 @@ impl StateMaps {
 /// on the devices, while their extents wait to be *entered* with many others. Readers see the newest of all
 /// these. A range of the state map has [`DELALLOC`] as long as it is in any of them.
 ///
+/// Invariants, and the function that keeps each:
+/// 1. A byte that a write brought is in a layer of [`Unflushed`] until an item in the tree has it: a layer is
+///    emptied after the items came, never before (`flush::settled`).
+/// 2. Items change only under the lock of the items, and the version is 0 meanwhile and another one
+///    afterwards ([`lock_items`](Self::lock_items)). So a reader that met one version before and after its
+///    look-ups, and took what is unflushed first, read one state of the file
+///    ([`version`](Self::version)).
+/// 3. Where a reader read without a version, no extent is entered into its range meanwhile
+///    ([`lock_range`](Self::lock_range)).
+/// 4. One flush at a time takes dirty bytes, so extents become ordered in the order in which the bytes were
+///    taken ([`lock_storing`](Self::lock_storing)).
+/// 5. Dirty bytes have a promise of data space, or go to where the file has space: bytes and promise come
+///    under one lock (`put_sectors_promised`).
+///
 /// Locks: the operation lock → `extents` → `storing` → [ranges](Self::lock_range) → a transaction handle →
 /// the inode's state → `unflushed`. What finishes the batch [under way](crate::flush::flush_ahead) has the
 /// batch first, with `extents` of other files perhaps, and takes those of its files then.

@@ -76,6 +76,15 @@ impl DataMetrics {
 }
 
 /// All unflushed data of a file system.
+///
+/// Invariants, and the function that keeps each:
+/// 1. The bytes are the sum of those in all layers of all files: each change of a file's layers is told under
+///    that file's lock ([`account_change`](Self::account_change)).
+/// 2. A file that has unflushed data is listed when the write that brought them ends
+///    ([`add`](Self::add)). It leaves the list only if it is clean there and then, under the lock of the list
+///    ([`remove_if_clean`](Self::remove_if_clean)); a clean file may be listed for a moment.
+/// 3. The files come in the order of their ids, so two flushes lock several files in one order
+///    ([`files`](Self::files)).
 pub(crate) struct WriteBack {
     limit_bytes: u64,
     bytes: AtomicU64,

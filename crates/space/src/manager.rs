@@ -27,6 +27,21 @@ pub struct ChangedGroup {
 }
 
 /// The block groups of a file system, with what is promised of them.
+///
+/// Invariants, and the function that keeps each:
+/// 1. A byte of a group is used, reserved, pinned or free, and only one of these. It goes from one to the
+///    next under the lock of the ledger ([`take_blocks`](Self::take_blocks), [`take_data`](Self::take_data),
+///    [`take_place`](Self::take_place), [`use_reserved`](Self::use_reserved), [`unreserve`](Self::unreserve),
+///    [`Pins`]).
+/// 2. Nothing that the last superblock or a lease reaches is free: what a transaction frees is pinned until
+///    its superblock is durable and no lease needs it ([`Pins::freeze_pinned`], [`Pins::hold_leased`],
+///    [`Pins::unpin`]).
+/// 3. The free ranges of a group that is loaded leave out what is pinned of them, in the same moment
+///    ([`loaded`](Self::loaded)).
+/// 4. Promises of a purpose are covered by what its groups have available and by what new chunks can take
+///    ([`Reservations`]). While a chunk is made no promise is given ([`begin_chunk`](Self::begin_chunk)).
+/// 5. `used` of a group's item is what the group uses when the commit ends
+///    ([`changed_groups`](Self::changed_groups), [`wrote_groups`](Self::wrote_groups)).
 #[derive(Debug)]
 pub struct SpaceManager {
     ledger: Ledger,

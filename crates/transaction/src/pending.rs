@@ -4,8 +4,16 @@
 //! descent a leaf-full when the commit drains them, and an entry made and removed in one transaction costs
 //! none. Readers merge it.
 //!
-//! Draining applies a batch to the tree first and then removes from the overlay what has not changed
-//! meanwhile, so a reader (overlay first, then tree) never misses an item.
+//! Invariants, and the function that keeps each:
+//! 1. A reader that looks here first and in the tree afterwards misses no item: a batch is in the tree before
+//!    it leaves the overlay ([`drained`](PendingItems::drained)).
+//! 2. What changed while its batch was drained stays: each change has a version of its own, and `drained`
+//!    takes out what still has the version that was written.
+//! 3. An item that the tree may hold is removed by a tombstone; one that the tree can't hold leaves nothing
+//!    ([`remove`](PendingItems::remove)). A change never forgets that the tree may hold the key
+//!    ([`put`](PendingItems::put)).
+//! 4. The counts are those of the entries, and what was ever added never falls, so that a handle can tell by
+//!    how much it let the overlay grow (`count_in`, `count_out`).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
