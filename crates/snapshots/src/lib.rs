@@ -4,3 +4,5 @@
 //! it changes nothing: it has no handles and takes no space.
 //!
 //! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+
+pub mod usage;
