@@ -32,7 +32,7 @@ pub enum UsageError {
     #[error(transparent)]
     Forest(#[from] ForestError),
     /// A tree refers to an extent that the extent tree does not have, or has as another kind.
-    #[error("{kind} {address}: a tree refers to it, and the extent tree has no such extent; vlinder check names what is damaged")]
+    #[error("{kind} {address}: a tree refers to it, and the extent tree has no such extent")]
     NotAllocated {
         /// What the referring tree takes it for.
         kind: ExtentKind,
@@ -40,7 +40,7 @@ pub enum UsageError {
         address: Logical,
     },
     /// More references to an extent were met than the extent tree counts.
-    #[error("{kind} {address}: {met} references were met, and the extent tree counts {counted}; vlinder check names what is damaged")]
+    #[error("{kind} {address}: {met} references were met, and the extent tree counts {counted}")]
     Miscounted {
         /// What it is.
         kind: ExtentKind,
@@ -52,7 +52,7 @@ pub enum UsageError {
         counted: u64,
     },
     /// A name leads to an inode that is not there.
-    #[error("subvolume {root}: a name leads to inode {inode}, which is not there; vlinder check names what is damaged")]
+    #[error("subvolume {root}: a name leads to inode {inode}, which is not there")]
     NoInode {
         /// The subvolume.
         root: RootId,
@@ -60,7 +60,7 @@ pub enum UsageError {
         inode: ObjectId,
     },
     /// A subvolume lies in itself, or a directory does.
-    #[error("subvolume {root}, directory {inode}: names lead round in a circle; vlinder check names what is damaged")]
+    #[error("subvolume {root}, directory {inode}: names lead round in a circle")]
     Circle {
         /// The subvolume.
         root: RootId,
@@ -68,7 +68,7 @@ pub enum UsageError {
         inode: ObjectId,
     },
     /// Two parents name different generations of one block.
-    #[error("tree block {address}: its parents disagree about its generation; vlinder check names what is damaged")]
+    #[error("tree block {address}: its parents disagree about its generation")]
     Ambiguous {
         /// Where it lies.
         address: Logical,
