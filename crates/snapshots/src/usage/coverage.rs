@@ -87,17 +87,19 @@ impl Coverage {
 
     /// Joins stretches that touch, between those around a range.
     fn join(&mut self, from: u64, to: u64) {
-        let mut at = self.stretches.range(..from).next_back().map_or(from, |(start, _)| *start);
-        while let Some((start, stretch)) = self.stretches.range(at..=to).next().map(|(start, stretch)| (*start, *stretch))
-        {
-            let next = self.stretches.get(&stretch.end).copied();
-            match next.filter(|next| next.count == stretch.count) {
-                Some(next) => {
-                    self.stretches.remove(&stretch.end);
-                    self.stretches.insert(start, Stretch { end: next.end, count: stretch.count });
-                    at = start;
+        let before = self.stretches.range(..from).next_back().map_or(from, |(start, _)| *start);
+        let mut last: Option<(u64, Stretch)> = None;
+        let touched: Vec<(u64, Stretch)> =
+            self.stretches.range(before..=to).map(|(start, stretch)| (*start, *stretch)).collect();
+        for (start, stretch) in touched {
+            match last.filter(|(_, last)| last.end == start && last.count == stretch.count) {
+                Some((first, joined)) => {
+                    self.stretches.remove(&start);
+                    let joined = Stretch { end: stretch.end, ..joined };
+                    self.stretches.insert(first, joined);
+                    last = Some((first, joined));
                 }
-                None => at = stretch.end,
+                None => last = Some((start, stretch)),
             }
         }
     }

@@ -93,6 +93,7 @@ impl DeletionSet {
                 match entry {
                     Entry::Directory(inode) => waiting.push(inode),
                     Entry::Subvolume(nested) => self.add_subvolume(forest, nested)?,
+                    Entry::NoSubvolume => {}
                     Entry::File(inode) => {
                         let item = names::inode_item(forest, &tree, inode)?;
                         let item = item.ok_or(UsageError::NoInode { root, inode })?;

@@ -174,6 +174,7 @@ impl<'a> UsageReader<'a> {
         match entry {
             Entry::File(inode) => return self.add_file(walk, inode, gathered),
             Entry::Directory(inode) => walk.enter(self, inode, false)?,
+            Entry::NoSubvolume => return Ok(walk.tell(true, ShownBytes::default())),
             Entry::Subvolume(root) if walk.each.is_none() => self.add_with_nested(root, gathered)?,
             Entry::Subvolume(root) => {
                 let tree = self.forest.tree(root)?;

@@ -36,6 +36,8 @@ pub(super) enum Entry {
     Directory(ObjectId),
     /// A subvolume that lies here.
     Subvolume(RootId),
+    /// Where a subvolume lies in the source of a snapshot: an empty directory.
+    NoSubvolume,
 }
 
 /// The names of one directory in their order.
@@ -87,7 +89,8 @@ impl<'a> DirectoryNames<'a> {
                     Some(Entry::Directory(location.objectid))
                 }
                 (ItemType::ROOT_ITEM, DirectoryEntryType::DIRECTORY) => {
-                    self.subvolume_here(RootId(location.objectid.0), &name)?.map(Entry::Subvolume)
+                    let here = self.subvolume_here(RootId(location.objectid.0), &name)?;
+                    Some(here.map_or(Entry::NoSubvolume, Entry::Subvolume))
                 }
                 _ => None,
             };

@@ -52,7 +52,7 @@ mod tests {
         }
         list.push((7, 7));
         let joined = list.joined();
-        assert_eq!(joined.len(), 50_000);
+        assert_eq!(joined.len(), 50_001);
         assert_eq!(joined[..2], [(0, 1), (2, 5)]);
         assert_eq!(joined.iter().map(|(from, to)| to - from).sum::<u64>(), 150_000);
     }

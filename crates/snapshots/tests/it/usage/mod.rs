@@ -1,4 +1,6 @@
 //! What files, directories, subvolumes and sets of them take, and what deleting them frees.
 
 mod against_deletion;
+mod kernel_deletes;
 mod support;
+mod trees_and_names;
