@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use vlinder_base::sync::Arc;
 use vlinder_format::ObjectId;
+use vlinder_format::inode::FileType;
 use vlinder_fs::{FsError, InodeId, LeasedState};
 use vlinder_snapshots::usage::{
     DeletionSet, Freed, Usage, UsageError, UsageLine, UsageReader, UsageTarget,
@@ -72,13 +73,17 @@ struct FoundTarget<'t> {
     inode: InodeId,
     /// The directory and name by which it was found.
     name: Option<(ObjectId, Vec<u8>)>,
+    /// Whether btrfs-progs has a line for it: it has none for other kinds of files.
+    has_line: bool,
     place: String,
 }
 
 impl<'t> FoundTarget<'t> {
     fn find(images: &Images<'_>, target: &'t OsString) -> Result<Self, Failure> {
         let named = Object::find_in_image(images, target)?;
-        let inode = named.inode()?.id();
+        let found = named.inode()?;
+        let inode = found.id();
+        let has_line = matches!(found.file_type(), FileType::Regular | FileType::Directory);
         let name = match named.name.as_slice() {
             b"." | b"" => None,
             name => Some((named.directory.inode()?.id().number, name.to_vec())),
@@ -92,7 +97,8 @@ impl<'t> FoundTarget<'t> {
         while base.ends_with(b"/") {
             base.pop();
         }
-        Ok(Self { shown, base, image: Arc::clone(named.image()), inode, name, place: named.place() })
+        let (image, place) = (Arc::clone(named.image()), named.place());
+        Ok(Self { shown, base, image, inode, name, has_line, place })
     }
 
     fn target(&self) -> UsageTarget<'_> {
@@ -261,7 +267,9 @@ fn measure_all(
         progress.borrow().name(|| target.place.clone());
         let measured = measure(telling, target, state, reader);
         let measured = measured.and_then(|measured| {
-            telling.target(target.shown, &measured)?;
+            if target.has_line {
+                telling.target(target.shown, &measured)?;
+            }
             targets.push(object_of(target, &measured));
             Ok(())
         });

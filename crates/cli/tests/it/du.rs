@@ -2,6 +2,7 @@
 //! name `btrfs` on a mount of vlinder's. What would be freed is compared with deletion in the crate that
 //! tells it.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -199,7 +200,10 @@ fn a_mount_is_measured_as_it_was_committed() {
     make_image(&image);
     std::fs::create_dir(&point).unwrap();
     run([Path::new("mount"), &image, &point]).done();
-    std::fs::write(point.join("file"), vec![7; 100_000]).unwrap();
+    let mut file = std::fs::File::create(point.join("file")).unwrap();
+    file.write_all(&[7; 100_000]).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
     let words = ["filesystem", "du", "--raw", "--freed", "-s", point.to_str().unwrap()];
     let text = run(words).done().text();
     let numbers: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().take(4).collect();
