@@ -5,3 +5,4 @@ mod costs;
 mod kernel_deletes;
 mod support;
 mod trees_and_names;
+mod wrong_counts;
