@@ -1,8 +1,8 @@
 //! Makes an image of many files and many snapshots, each with a few changes:
 //! `cargo run --release -p vlinder-snapshots --example many_snapshots -- IMAGE SNAPSHOTS FILES`.
 //!
-//! What `filesystem du` takes on it is measured by hand, with `/usr/bin/time -v`. Half of the files lie in the
-//! tree, the others have preallocated extents, so that the image holds little more than its tree blocks.
+//! What `filesystem du` takes on it is measured by hand, with `/usr/bin/time -v`. Half of the files lie in
+//! the tree, the others have preallocated extents, so that the image holds little more than its tree blocks.
 
 use std::borrow::Cow;
 use std::error::Error;

@@ -11,9 +11,7 @@ use vlinder_base::sync::Arc;
 use vlinder_format::ObjectId;
 use vlinder_format::inode::FileType;
 use vlinder_fs::{FsError, InodeId, LeasedState};
-use vlinder_snapshots::usage::{
-    DeletionSet, Freed, Usage, UsageError, UsageLine, UsageReader, UsageTarget,
-};
+use vlinder_snapshots::usage::{DeletionSet, Freed, Usage, UsageError, UsageLine, UsageReader, UsageTarget};
 
 use crate::failure::{ExitStatus, Failure, Kind};
 use crate::image::{ImageArguments, Images};
@@ -283,8 +281,8 @@ fn measure_all(
     let (true, [(image, state)], [reader]) = (is_whole, &states[..], &mut readers[..]) else {
         return Ok((targets, Value::Null));
     };
-    let freed =
-        freed_by(found, state, reader).map_err(|error| failure_of(error, format!("{}: {TOGETHER}", image.label)))?;
+    let freed = freed_by(found, state, reader)
+        .map_err(|error| failure_of(error, format!("{}: {TOGETHER}", image.label)))?;
     telling.target(TOGETHER.as_bytes(), &Measured { usage: None, freed: Some(freed) })?;
     Ok((targets, freed_object(&freed)))
 }

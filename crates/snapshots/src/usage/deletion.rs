@@ -152,12 +152,7 @@ impl<'a, 'b> Deletion<'a, 'b> {
 
     /// A reference to a block is met.
     fn meet(&mut self, block: &WantedBlock, above: RootSet) {
-        let met = MetBlock {
-            address: block.logical.0,
-            generation: Some(block.generation),
-            above,
-            count: 1,
-        };
+        let met = MetBlock { address: block.logical.0, generation: Some(block.generation), above, count: 1 };
         if let Some(level) = self.met.get_mut(block.level.index()) {
             level.push(met, merge(&mut self.sets));
         }

@@ -93,11 +93,7 @@ impl<'a> UsageReader<'a> {
         self.measure(target, Some(each))
     }
 
-    fn measure(
-        &mut self,
-        target: &UsageTarget<'_>,
-        each: Option<EachLine<'_>>,
-    ) -> Result<Usage, UsageError> {
+    fn measure(&mut self, target: &UsageTarget<'_>, each: Option<EachLine<'_>>) -> Result<Usage, UsageError> {
         self.shared.begin();
         let mut gathered = Gathered::default();
         let tree = self.forest.tree(target.root)?;

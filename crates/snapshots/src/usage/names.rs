@@ -72,8 +72,7 @@ impl<'a> DirectoryNames<'a> {
                     none.insert(self.forest.trees().cursor(self.tree.root(), &first, ahead)?)
                 }
             };
-            let is_here =
-                |key: &Key| key.objectid == self.directory && key.item_type == ItemType::DIR_INDEX;
+            let is_here = |key: &Key| key.objectid == self.directory && key.item_type == ItemType::DIR_INDEX;
             let Some((key, data)) = cursor.item().filter(|(key, _)| is_here(key)) else {
                 self.next = None;
                 break;
@@ -121,8 +120,7 @@ pub(super) fn inode_item(
 ) -> Result<Option<InodeItem>, UsageError> {
     let key = Key::new(inode, ItemType::INODE_ITEM, 0);
     let Some(found) = forest.trees().get(tree.root(), &key)? else { return Ok(None) };
-    let item =
-        InodeItem::decode(found.data()).map_err(|fault| Damage::new(fault, found.place(tree.id())))?;
+    let item = InodeItem::decode(found.data()).map_err(|fault| Damage::new(fault, found.place(tree.id())))?;
     Ok(Some(item))
 }
 

@@ -58,7 +58,9 @@ impl RootSets {
     pub(super) fn places(&self, set: RootSet) -> Vec<usize> {
         let words = self.bits(set).iter().enumerate();
         let places = words.flat_map(|(index, word)| {
-            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index.saturating_mul(64).saturating_add(bit))
+            (0..64)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| index.saturating_mul(64).saturating_add(bit))
         });
         places.collect()
     }

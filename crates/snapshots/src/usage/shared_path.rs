@@ -1,8 +1,8 @@
 //! A walk of a tree's items that knows of each leaf whether another tree has it, too.
 //!
 //! A block is shared if the extent tree counts several references to it, or if the block above it is shared.
-//! A block that is newer than the last snapshot of its tree can't be (Linux: `btrfs_block_can_be_shared`), and
-//! is not looked up.
+//! A block that is newer than the last snapshot of its tree can't be (Linux: `btrfs_block_can_be_shared`),
+//! and is not looked up.
 
 use vlinder_base::sync::Arc;
 use vlinder_forest::{Forest, OpenTree};

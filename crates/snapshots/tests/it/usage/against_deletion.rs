@@ -69,12 +69,21 @@ fn compare(device: &Arc<MemoryDevice>, recipe: &Recipe, all: &[Named]) -> (u64, 
     let state = filesystem.lease().unwrap();
     let (data, blocks) = extents(state.forest());
     let freed_data: BTreeSet<(Logical, u64)> = told.data.difference(&data).copied().collect();
-    let told_data: BTreeSet<(Logical, u64)> =
-        told.freed.iter().filter(|extent| extent.is_data).map(|extent| (extent.start, extent.disk_bytes)).collect();
+    let told_data: BTreeSet<(Logical, u64)> = told
+        .freed
+        .iter()
+        .filter(|extent| extent.is_data)
+        .map(|extent| (extent.start, extent.disk_bytes))
+        .collect();
     assert_eq!(told_data, freed_data, "data that {all:?} frees");
     // A subvolume that stays may have changed a block that it shared, since a name in it is gone: then its
     // copy took the block's place.
-    let freed_blocks: BTreeSet<Logical> = told.going.difference(&blocks).filter(|block| !told.staying.contains(block)).map(|block| block.0).collect();
+    let freed_blocks: BTreeSet<Logical> = told
+        .going
+        .difference(&blocks)
+        .filter(|block| !told.staying.contains(block))
+        .map(|block| block.0)
+        .collect();
     let told_blocks: BTreeSet<Logical> =
         told.freed.iter().filter(|extent| !extent.is_data).map(|extent| extent.start).collect();
     assert_eq!(told_blocks, freed_blocks, "tree blocks that {all:?} frees");

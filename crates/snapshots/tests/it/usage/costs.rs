@@ -66,7 +66,9 @@ fn what_is_read_follows_what_goes() {
         blocks_of(filesystem.lease().unwrap().forest(), roots[0]).len() as u64
     };
     let (one, read, descents) = freed(&device, &roots[7..8]);
-    println!("one of {SNAPSHOTS}: {one:?}, {read} blocks read, {descents} descents; its tree has {tree_blocks}");
+    println!(
+        "one of {SNAPSHOTS}: {one:?}, {read} blocks read, {descents} descents; its tree has {tree_blocks}"
+    );
     assert!(one.metadata_bytes > 0 && one.metadata_bytes < 10 * 4096, "{one:?}");
     // What it holds alone; of the extent tree, the leaves that count its root's children and its extents.
     assert!(read * 4 < tree_blocks, "{read} blocks of {tree_blocks}");

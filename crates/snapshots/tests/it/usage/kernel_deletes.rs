@@ -76,7 +76,9 @@ fn linux_gives_back_what_was_told() {
         let filesystem = open(&image);
         let all = names(&filesystem);
         let nested = |named: &Named| !filesystem.subvolumes().nested(named.inode.root).unwrap().is_empty();
-        let wanted = |named: &&Named| if whole { named.is_subvolume() && !nested(named) } else { !named.is_subvolume() };
+        let wanted = |named: &&Named| {
+            if whole { named.is_subvolume() && !nested(named) } else { !named.is_subvolume() }
+        };
         let fit: Vec<Named> = all.iter().filter(wanted).cloned().collect();
         let mut chosen: Vec<Named> =
             (0..4).map(|_| fit[choice.below(fit.len() as u64) as usize].clone()).collect();
@@ -120,11 +122,8 @@ fn linux_gives_back_what_was_told() {
         assert_eq!(told_data, freed_data, "seed {seed}: {paths:?}");
         let told_blocks: BTreeSet<Logical> =
             told.iter().filter(|extent| !extent.is_data).map(|extent| extent.start).collect();
-        let freed_blocks: BTreeSet<Logical> = going
-            .difference(&blocks)
-            .filter(|block| !staying.contains(block))
-            .map(|block| block.0)
-            .collect();
+        let freed_blocks: BTreeSet<Logical> =
+            going.difference(&blocks).filter(|block| !staying.contains(block)).map(|block| block.0).collect();
         assert_eq!(told_blocks, freed_blocks, "seed {seed}: {paths:?}");
         data_count += freed.data_bytes;
         block_count += freed.metadata_bytes;

@@ -49,9 +49,8 @@ fn freed(device: &Arc<MemoryDevice>, roots: &[RootId]) -> Result<Freed, UsageErr
 
 /// An extent item by its kind, of a subvolume's.
 fn is_counted(data: &[u8], is_data: bool, references: u64) -> bool {
-    ExtentItem::decode_header(data).is_ok_and(|header| {
-        header.flags.has(ExtentFlags::DATA) == is_data && header.references == references
-    })
+    ExtentItem::decode_header(data)
+        .is_ok_and(|header| header.flags.has(ExtentFlags::DATA) == is_data && header.references == references)
 }
 
 #[test]
@@ -118,9 +117,8 @@ fn more_references_than_are_counted_are_told() {
 fn directories_in_a_circle_are_told() {
     let (device, roots) = image();
     let mutator = Mutator::new(&device);
-    let inner = mutator.find(roots[0], |key, data| {
-        key.item_type == ItemType::DIR_INDEX && data.ends_with(b"inner")
-    });
+    let inner =
+        mutator.find(roots[0], |key, data| key.item_type == ItemType::DIR_INDEX && data.ends_with(b"inner"));
     // The name of the inner directory leads to the outer one.
     mutator.set_u64(inner, 0, inner.key.objectid.0);
     let filesystem = open(&mutator.device(), "ro");
@@ -139,14 +137,14 @@ fn directories_in_a_circle_are_told() {
 fn a_name_without_an_inode_is_told() {
     let (device, roots) = image();
     let mutator = Mutator::new(&device);
-    let file = mutator.find(roots[0], |key, data| {
-        key.item_type == ItemType::DIR_INDEX && data.ends_with(b"file-7")
-    });
+    let file =
+        mutator.find(roots[0], |key, data| key.item_type == ItemType::DIR_INDEX && data.ends_with(b"file-7"));
     mutator.set_u64(file, 0, 1 << 40);
     let filesystem = open(&mutator.device(), "ro");
     let state = filesystem.lease().unwrap();
     let mut reader = UsageReader::new(state.forest(), &|_| ()).unwrap();
     let found = reader.list(&subvolume(roots[0]), &mut |_| ControlFlow::Continue(()));
-    let is_told = |error: &UsageError| matches!(error, UsageError::NoInode { inode, .. } if inode.0 == 1 << 40);
+    let is_told =
+        |error: &UsageError| matches!(error, UsageError::NoInode { inode, .. } if inode.0 == 1 << 40);
     assert!(found.as_ref().is_err_and(is_told), "{found:?}");
 }
