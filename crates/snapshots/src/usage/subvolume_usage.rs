@@ -1,6 +1,6 @@
 //! What a whole subvolume shows and shares, added up over its tree instead of its names.
 //!
-//! What is not shared is read in the order of keys. Where a shared block begins, [`SharedBlocks`] knows the
+//! What is not shared is read in the order of keys. Where a shared block begins, `SharedBlocks` knows the
 //! rest, or reads it once for all subvolumes.
 
 use std::collections::BTreeSet;

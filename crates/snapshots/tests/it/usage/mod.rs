@@ -3,6 +3,7 @@
 mod against_deletion;
 mod costs;
 mod kernel_deletes;
+mod lies;
 mod support;
 mod trees_and_names;
 mod wrong_counts;

@@ -2,11 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use vlinder_fs::InodeId;
-use vlinder_snapshots::usage::{Usage, UsageReader, UsageTarget};
+use vlinder_base::sync::Arc;
+use vlinder_format::{ObjectId, RootId};
+use vlinder_fs::data::Allocate;
+use vlinder_fs::{Inode, InodeId, WriteOrigin};
+use vlinder_snapshots::usage::{DeletionSet, Usage, UsageReader, UsageTarget};
+use vlinder_testkit::subject::Recipe;
 use vlinder_testkit::workload::Choice;
 
-use super::support::{names, open, random_image, subvolumes};
+use super::support::{names, open, random_image, subvolumes, superuser};
 
 #[test]
 fn a_tree_adds_up_to_what_its_names_do() {
@@ -69,4 +73,49 @@ fn lines_come_with_their_paths_and_end_when_told() {
     };
     reader.list(&target, stop).unwrap();
     assert_eq!(count, 3);
+}
+
+#[test]
+fn files_without_a_name_count_in_no_column() {
+    let device = Arc::new(Recipe { node_size: 4096, ..Recipe::default() }.in_memory());
+    let filesystem = open(&device, "");
+    let (caller, top, names) = (superuser(), filesystem.root().unwrap(), filesystem.names());
+    let reserve = |inode: &Arc<Inode>, bytes: u64| {
+        let what = Allocate::Reserve { keep_size: false };
+        filesystem.files().allocate_file(&caller, inode, what, 0, bytes, WriteOrigin::Caller).unwrap();
+    };
+    // Enough of them that leaves stay shared when the root's changes.
+    for number in 0..400 {
+        let file = names.create_file(&caller, &top, format!("file-{number}").as_bytes(), 0o644).unwrap();
+        reserve(&file, 8192);
+    }
+    let hidden = names.create_temporary(&caller, &top, 0o600).unwrap();
+    reserve(hidden.inode(), 1 << 20);
+    filesystem.sync().unwrap();
+    let subvolumes = filesystem.subvolumes();
+    subvolumes.snapshot(&caller, RootId::FS_TREE, &top, b"shot", false).unwrap();
+    names.create_file(&caller, &top, b"later", 0o644).unwrap();
+    filesystem.sync().unwrap();
+    let shot = subvolumes.at(b"shot").unwrap();
+    // As a crash leaves it.
+    let crashed = Arc::new(device.snapshot());
+    hidden.close().unwrap();
+    drop(top);
+    filesystem.close().unwrap();
+    let filesystem = open(&crashed, "ro");
+    let state = filesystem.lease().unwrap();
+    let mut reader = UsageReader::new(state.forest(), &|_| ()).unwrap();
+    let target = |root| UsageTarget { root, inode: ObjectId::FIRST_FREE, name: None };
+    let by_tree = reader.summary(&target(shot)).unwrap();
+    assert_eq!((by_tree.total_bytes, by_tree.set_shared_bytes), (400 * 8192, 400 * 8192));
+    assert_eq!(by_tree, reader.list(&target(shot), &mut |_| ControlFlow::Continue(())).unwrap());
+    let both = reader.summary(&target(RootId::FS_TREE)).unwrap();
+    assert_eq!((both.total_bytes, both.set_shared_bytes), (2 * 400 * 8192, 400 * 8192));
+    let listed = reader.list(&target(RootId::FS_TREE), &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(both, listed);
+    // All that has a name goes from the top level, which stays; the snapshot goes whole.
+    let mut set = DeletionSet::new();
+    set.add(state.forest(), &target(RootId::FS_TREE)).unwrap();
+    set.add(state.forest(), &target(shot)).unwrap();
+    assert_eq!(reader.freed(set, &mut |_| ()).unwrap().data_bytes, 400 * 8192);
 }
