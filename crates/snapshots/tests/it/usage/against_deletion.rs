@@ -114,6 +114,8 @@ fn run(seeds: std::ops::Range<u64>) -> (u64, u64, u64, u64) {
             some(&choice, &roots, 6),
             some(&choice, &others, 12),
             [some(&choice, &roots, 3), some(&choice, &others, 8)].concat(),
+            // Most files of all subvolumes: of those that share a leaf, not the same.
+            others.iter().filter(|named| !named.is_directory && choice.below(8) > 0).cloned().collect(),
             // The same name in several snapshots.
             others.first().map_or_else(Vec::new, |_| {
                 let one = &others[choice.below(others.len() as u64) as usize];
