@@ -1,5 +1,6 @@
 //! The family `filesystem`.
 
+mod du;
 mod kinds;
 mod table;
 mod totals;
@@ -36,6 +37,7 @@ pub enum FilesystemVerb {
     Sync(FilesystemSyncArguments),
     Df(SpaceArguments),
     Usage(UsageArguments),
+    Du(du::DuArguments),
     Label(LabelArguments),
 }
 
@@ -45,6 +47,7 @@ pub fn run(verb: &FilesystemVerb, session: &Session) -> Result<ExitStatus, Failu
         FilesystemVerb::Sync(arguments) => sync(arguments, session),
         FilesystemVerb::Df(arguments) => df(arguments, session),
         FilesystemVerb::Usage(arguments) => usage(arguments, session),
+        FilesystemVerb::Du(arguments) => du::run(arguments, session),
         FilesystemVerb::Label(arguments) => label(arguments, session),
     }
 }

@@ -18,7 +18,7 @@ enum On {
 }
 
 /// The verbs of btrfs-progs that have no counterpart yet: family, name.
-const NOT_THERE_YET: [(&str, &str, On); 18] = [
+const NOT_THERE_YET: [(&str, &str, On); 17] = [
     ("", "balance", On::Kernel),
     ("", "device", On::Any),
     ("", "qgroup", On::Kernel),
@@ -28,7 +28,6 @@ const NOT_THERE_YET: [(&str, &str, On); 18] = [
     ("", "scrub", On::Kernel),
     ("filesystem", "balance", On::Kernel),
     ("filesystem", "defragment", On::Kernel),
-    ("filesystem", "du", On::Kernel),
     ("filesystem", "mkswapfile", On::Kernel),
     ("filesystem", "resize", On::Kernel),
     ("filesystem", "show", On::Any),

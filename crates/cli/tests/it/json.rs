@@ -55,6 +55,7 @@ fn calls(image: &Path, source: &Path) -> Vec<(&'static str, Vec<String>)> {
         call("filesystem-sync", &["filesystem", "sync", &path]),
         call("filesystem-df", &["filesystem", "df", &path]),
         call("filesystem-usage", &["filesystem", "usage", &path]),
+        call("filesystem-du", &["filesystem", "du", &at("/d"), &at("/t")]),
         call("filesystem-label", &["filesystem", "label", &path]),
         call("property-get", &["property", "get", &path, "label"]),
         call("property-set", &["property", "set", &path, "label", "x"]),

@@ -7,6 +7,7 @@ mod call_names;
 mod check;
 mod common;
 mod condition;
+mod du;
 mod few_threads;
 mod filemap;
 mod files;
