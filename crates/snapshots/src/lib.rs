@@ -4,3 +4,10 @@
 //! it changes nothing: it has no handles and takes no space.
 //!
 //! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
+
+pub mod diff;
+mod find_new;
+mod names;
+
+pub use find_new::{NewExtent, find_new};
+pub use names::NamesError;
