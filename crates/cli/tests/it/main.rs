@@ -9,6 +9,7 @@ mod common;
 mod condition;
 mod few_threads;
 mod filemap;
+mod find_new;
 mod files;
 mod generate;
 mod hostile;

@@ -10,6 +10,8 @@ use super::{ContentFault, DiffError};
 
 /// Stored bytes that are read in one batch.
 const MAX_BATCH_BYTES: u64 = 8 << 20;
+/// Parts that wait for each other.
+const MAX_BATCH_PARTS: usize = 4096;
 
 /// A part of both files in which each side has one extent, or zeros.
 pub(super) struct Part {
@@ -28,6 +30,29 @@ pub(super) enum PartBytes {
     Disk { run: StoredRun, form: StoredForm },
 }
 
+/// What is to be done about a range, in the order of offsets.
+enum Waiting {
+    /// Its bytes are to be read and compared.
+    Read(Part),
+    /// Bytes differ in each of its sectors.
+    Differs(ByteRange),
+}
+
+impl Part {
+    /// A range of the part that begins so many bytes, whole sectors, behind its start.
+    fn narrowed(&self, range: ByteRange, skipped: u64) -> Self {
+        let narrowed = |bytes: &PartBytes| match bytes {
+            PartBytes::Disk { run, form } => {
+                let start = Logical(run.start.0.saturating_add(skipped));
+                let run = StoredRun { start, length: range.length_bytes(), ..*run };
+                Some(PartBytes::Disk { run, form: *form })
+            }
+            PartBytes::Item { .. } => None,
+        };
+        Self { range, old: self.old.as_ref().and_then(narrowed), new: self.new.as_ref().and_then(narrowed) }
+    }
+}
+
 /// How stored bytes become those of the file. Zeros follow their end.
 #[derive(Clone, Copy)]
 pub(super) enum StoredForm {
@@ -38,6 +63,11 @@ pub(super) enum StoredForm {
 }
 
 impl PartBytes {
+    /// Whether each sector of the file here is one on the devices, and has a checksum.
+    fn has_plain_checksums(&self) -> bool {
+        matches!(self, Self::Disk { run, form: StoredForm::Plain { skip: 0 } } if run.has_checksums)
+    }
+
     fn run(&self) -> Option<StoredRun> {
         match self {
             Self::Item { .. } => None,
@@ -51,7 +81,7 @@ pub(super) struct Parts<'s, 'a> {
     source: &'s ContentSource<'a>,
     /// The files, for errors.
     files: [(RootId, ObjectId); 2],
-    waiting: Vec<Part>,
+    waiting: Vec<Waiting>,
     waiting_bytes: u64,
     sectors: ChangedSectors,
 }
@@ -65,11 +95,60 @@ impl<'s, 'a> Parts<'s, 'a> {
 
     /// Takes in a part, which lies behind all others.
     pub fn add(&mut self, part: Part) -> Result<(), DiffError> {
+        let Some(differ) = self.judge_by_checksums(&part)? else { return self.wait(Waiting::Read(part)) };
+        let sector_bytes = u64::from(self.source.sector_bytes);
+        let mut at = part.range.start();
+        for run in differ.chunk_by(|one, other| one == other) {
+            let length = sector_bytes.saturating_mul(run.len() as u64);
+            let end = at.saturating_add(length).min(part.range.end());
+            let range = ByteRange::new(at, end).unwrap_or_default();
+            let skipped = at - part.range.start();
+            self.wait(match run.first() {
+                Some(true) => Waiting::Differs(range),
+                _ => Waiting::Read(part.narrowed(range, skipped)),
+            })?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Which sectors of a part are known to differ by their checksums alone; none where those say nothing.
+    fn judge_by_checksums(&self, part: &Part) -> Result<Option<Vec<bool>>, DiffError> {
+        let sector_bytes = u64::from(self.source.sector_bytes);
+        let is_told = |bytes: &Option<PartBytes>| bytes.as_ref().is_none_or(PartBytes::has_plain_checksums);
+        if !part.range.start().is_multiple_of(sector_bytes) || !is_told(&part.old) || !is_told(&part.new) {
+            return Ok(None);
+        }
+        let length = part.range.length_bytes().next_multiple_of(sector_bytes);
+        let mut expected = [None, None];
+        for (expected, bytes) in expected.iter_mut().zip([&part.old, &part.new]) {
+            let Some(run) = bytes.as_ref().and_then(PartBytes::run) else { continue };
+            // A sector without a checksum is told when it is read.
+            let Ok(found) = self.source.checksums.expected(run.start, length)? else { return Ok(None) };
+            *expected = Some(found);
+        }
+        let zeros = vec![0; to_length(sector_bytes)];
+        let whole = to_length(part.range.length_bytes() / sector_bytes);
+        let differs = |sector: usize| match &expected {
+            // What is behind the end of the file has its part in the checksum.
+            _ if sector >= whole => false,
+            [Some(old), Some(new)] => old.of_sector(sector) != new.of_sector(sector),
+            [Some(one), None] | [None, Some(one)] => !one.is_good(sector, &zeros),
+            [None, None] => false,
+        };
+        Ok(Some((0..to_length(length / sector_bytes)).map(differs).collect()))
+    }
+
+    fn wait(&mut self, waiting: Waiting) -> Result<(), DiffError> {
+        let Waiting::Read(part) = &waiting else {
+            self.waiting.push(waiting);
+            return if self.waiting.len() >= MAX_BATCH_PARTS { self.compare() } else { Ok(()) };
+        };
         let runs = [&part.old, &part.new].into_iter().flatten().filter_map(PartBytes::run);
         let bytes = runs.map(|run| run.length).fold(part.range.length_bytes(), u64::saturating_add);
-        self.waiting.push(part);
+        self.waiting.push(waiting);
         self.waiting_bytes = self.waiting_bytes.saturating_add(bytes);
-        if self.waiting_bytes >= MAX_BATCH_BYTES {
+        if self.waiting_bytes >= MAX_BATCH_BYTES || self.waiting.len() >= MAX_BATCH_PARTS {
             self.compare()?;
         }
         Ok(())
@@ -82,9 +161,15 @@ impl<'s, 'a> Parts<'s, 'a> {
     }
 
     fn compare(&mut self) -> Result<(), DiffError> {
-        let parts = std::mem::take(&mut self.waiting);
+        let waiting = std::mem::take(&mut self.waiting);
         self.waiting_bytes = 0;
-        let Some(first) = parts.first() else { return Ok(()) };
+        let parts = || {
+            waiting.iter().filter_map(|waiting| match waiting {
+                Waiting::Read(part) => Some(part),
+                Waiting::Differs(_) => None,
+            })
+        };
+        let first = parts().next().map_or(0, |part| part.range.start());
         let fail = |side: usize, offset: u64, fault: ContentFault| {
             let (subvolume, inode) = self.files[side.min(1)];
             DiffError::Content { subvolume, inode, offset, fault }
@@ -93,12 +178,19 @@ impl<'s, 'a> Parts<'s, 'a> {
             [|part| part.old.as_ref(), |part| part.new.as_ref()];
         let mut read = Vec::new();
         for (side, of) in sides.into_iter().enumerate() {
-            let runs = parts.iter().filter_map(of).filter_map(PartBytes::run);
+            let runs = parts().filter_map(of).filter_map(PartBytes::run);
             let stored = StoredBytes::read(self.source, runs);
-            read.push(stored.map_err(|error| fail(side, first.range.start(), error.into()))?);
+            read.push(stored.map_err(|error| fail(side, first, error.into()))?);
         }
         let mut shown = [Shown::default(), Shown::default()];
-        for part in &parts {
+        for waiting in &waiting {
+            let part = match waiting {
+                Waiting::Read(part) => part,
+                Waiting::Differs(range) => {
+                    self.sectors.mark(*range);
+                    continue;
+                }
+            };
             let length = to_length(part.range.length_bytes());
             for (side, (shown, stored)) in shown.iter_mut().zip(&read).enumerate() {
                 shown
@@ -201,16 +293,17 @@ impl ChangedSectors {
             let length = to_length(end - offset).min(old.len()).min(new.len());
             let ((is, old_rest), (becomes, new_rest)) = (old.split_at(length), new.split_at(length));
             if is != becomes {
-                self.mark(offset);
+                self.mark(ByteRange::new(offset, end).unwrap_or_default());
             }
             (old, new, offset) = (old_rest, new_rest, end);
         }
     }
 
-    /// A byte of the sector at an offset differs.
-    fn mark(&mut self, offset: u64) {
-        let start = offset - offset % self.sector_bytes;
-        let end = start.saturating_add(self.sector_bytes).min(self.common_bytes);
+    /// Bytes differ in each sector of a range.
+    fn mark(&mut self, range: ByteRange) {
+        let start = range.start() - range.start() % self.sector_bytes;
+        let end = range.end().checked_next_multiple_of(self.sector_bytes);
+        let end = end.map_or(self.common_bytes, |end| end.min(self.common_bytes));
         self.bytes = self.bytes.saturating_add(end.saturating_sub(start.max(self.counted_to)));
         self.counted_to = self.counted_to.max(end);
     }
