@@ -10,7 +10,9 @@ use clap::Args;
 use serde_json::json;
 use vlinder_base::sync::Arc;
 use vlinder_fs::LeasedState;
-use vlinder_snapshots::diff::{Change, ChangeKind, ChangeTally, Comparison, DiffError, OldNew, diff};
+use vlinder_snapshots::diff::{
+    Change, ChangeKind, ChangeTally, Comparison, ContentFault, DiffError, OldNew, StoredBytesError, diff,
+};
 
 use crate::failure::{ExitStatus, Failure, Kind};
 use crate::image::{ImageArguments, Images};
@@ -18,6 +20,7 @@ use crate::object::{Named, Object};
 use crate::place::image::from_fs;
 use crate::session::Session;
 use crate::target::Target;
+use crate::text::escaped;
 
 /// Show what differs between two snapshots, or other subvolumes, of one file system.
 ///
@@ -69,7 +72,7 @@ pub fn run(arguments: &DiffArguments, session: &Session) -> Result<ExitStatus, F
     let new = in_image_of(&arguments.old, &arguments.new)?;
     let sides = OldNew {
         old: Object::find_in_image(&images, &arguments.old)?,
-        new: Object::find_in_image(&images, &new)?,
+        new: Object::find_in_image(&images, &new).map_err(|failure| with_image(failure, arguments))?,
     };
     if !Arc::ptr_eq(sides.old.image(), sides.new.image()) {
         let failure = Failure::new(Kind::Invalid, "it is in another file system than the first subvolume");
@@ -132,6 +135,17 @@ fn in_image_of(old: &OsStr, new: &OsStr) -> Result<OsString, Failure> {
     }
 }
 
+/// A second target that may have been meant in the image of the first.
+fn with_image(failure: Failure, arguments: &DiffArguments) -> Failure {
+    let is_of_image = matches!(Target::parse(&arguments.old), Ok(Target::Image { .. }));
+    let is_of_host = matches!(Target::parse(&arguments.new), Ok(Target::Host(_)));
+    if !is_of_image || !is_of_host || !arguments.new.as_bytes().starts_with(b"/") {
+        return failure;
+    }
+    let path = escaped(arguments.new.as_bytes());
+    failure.hint(format!("a path in the image of the first target is written :{path}"))
+}
+
 fn compare(
     sides: &OldNew<Named>,
     state: &LeasedState,
@@ -140,7 +154,7 @@ fn compare(
     let root = |named: &Named| {
         let id = named.subvolume().map_err(Ended::Output)?;
         let tree = state.forest().tree(id).map_err(|error| Ended::Diff(error.into()))?;
-        Ok(Arc::clone(tree.root()))
+        Ok::<_, Ended>(Arc::clone(tree.root()))
     };
     let source = state.content_source();
     let comparison = Comparison {
@@ -153,6 +167,16 @@ fn compare(
 }
 
 fn failure_of(error: &DiffError, named: &Named) -> Failure {
-    let failure = Failure::new(Kind::Corruption, error.to_string()).at(&named.image().label);
-    failure.hint("keep the image as it is; vlinder check names what is damaged")
+    let text = error.to_string();
+    let failure = match error {
+        DiffError::Content { fault: ContentFault::Stored(StoredBytesError::Volume(error)), .. } => {
+            Failure { message: text, place: None, ..Failure::from(error.clone()) }
+        }
+        DiffError::Content { fault: ContentFault::UnknownCompression { .. }, .. } => {
+            Failure::new(Kind::Unsupported, text).hint("use a newer vlinder, or Linux itself")
+        }
+        _ => Failure::new(Kind::Corruption, text)
+            .hint("keep the image as it is; vlinder check names what is damaged"),
+    };
+    failure.at(&named.image().label)
 }

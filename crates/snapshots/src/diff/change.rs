@@ -91,9 +91,9 @@ pub struct Differences {
     pub flags: Option<OldNew<InodeFlags>>,
     /// Extended attributes, in the order of their names.
     pub attributes: Vec<AttributeChange>,
-    /// The target of a symbolic link that was replaced.
+    /// The target of a symbolic link.
     pub target: Option<OldNew<Vec<u8>>>,
-    /// The device of a node that was replaced.
+    /// The device of a node.
     pub device: Option<OldNew<DeviceNumber>>,
     /// Whether times differ: of access, modification or change.
     pub times: bool,

@@ -3,7 +3,7 @@
 use vlinder_data::{ContentSource, Extent};
 use vlinder_extent_state::ByteRange;
 use vlinder_forest::{Difference, ForestError};
-use vlinder_format::inode::{FileType, InodeFlags};
+use vlinder_format::inode::{DeviceNumber, FileType, InodeFlags};
 use vlinder_format::{Damage, Key, ObjectId, Place, RootId};
 
 use super::DiffError;
@@ -36,6 +36,9 @@ pub(super) struct InodeTurn {
     pending: PendingRange,
     /// Bytes of the sectors that differ, of the ranges that were compared.
     changed_bytes: u64,
+    /// The item with the target of a symbolic link differs. Two subvolumes of which neither is a snapshot of
+    /// the other can have different links of one number, made by one transaction.
+    has_target_item: bool,
 }
 
 impl InodeTurn {
@@ -47,6 +50,7 @@ impl InodeTurn {
             attributes: Vec::new(),
             pending: PendingRange::default(),
             changed_bytes: 0,
+            has_target_item: false,
         })
     }
 
@@ -88,10 +92,15 @@ impl InodeTurn {
         key: Key,
         difference: Difference<'_>,
     ) -> Result<(), DiffError> {
-        let Some((old, new)) = self.same().filter(|(old, _)| old.identity.file_type == FileType::Regular)
-        else {
-            return Ok(());
-        };
+        let Some((old, new)) = self.same() else { return Ok(()) };
+        match old.identity.file_type {
+            FileType::Regular => {}
+            FileType::SymbolicLink => {
+                self.has_target_item = true;
+                return Ok(());
+            }
+            _ => return Ok(()),
+        }
         let (is, becomes) = match difference {
             Difference::Removed(is) => (Some(is), None),
             Difference::Added(becomes) => (None, Some(becomes)),
@@ -152,6 +161,9 @@ impl InodeTurn {
         let gained: Vec<NamePlace> =
             after.iter().filter(|place| before.binary_search(place).is_err()).cloned().collect();
         let mut differences = differences_of_items(old, new);
+        if self.has_target_item {
+            differences.target = OldNew::if_different(target(&states.old, old)?, target(&states.new, new)?);
+        }
         differences.attributes = self.attributes;
         differences.attributes.sort();
         differences.changed_bytes = self.changed_bytes;
@@ -224,11 +236,6 @@ fn added(states: &mut States<'_>, source: &ContentSource<'_>, new: &FoundInode) 
                 differences.target =
                     OldNew::if_different(target(&states.old, &old)?, target(&states.new, new)?);
             }
-            (FileType::CharacterDevice, FileType::CharacterDevice)
-            | (FileType::BlockDevice, FileType::BlockDevice) => {
-                let (is, becomes) = (old.item.device_number, new.item.device_number);
-                differences.device = OldNew::if_different(is, becomes);
-            }
             _ => {}
         }
         differences.times &= !differences.beyond_times();
@@ -300,6 +307,14 @@ fn target(state: &State<'_>, found: &FoundInode) -> Result<Vec<u8>, DiffError> {
     target.ok_or(DiffError::MissingTarget { subvolume: state.id(), inode })
 }
 
+/// The device of a node; 0 of all others.
+fn device(found: &FoundInode) -> DeviceNumber {
+    match found.identity.file_type {
+        FileType::CharacterDevice | FileType::BlockDevice => found.item.device_number,
+        _ => DeviceNumber::default(),
+    }
+}
+
 /// What differs by the inode items alone.
 fn differences_of_items(old: &FoundInode, new: &FoundInode) -> Differences {
     let (is, becomes) = (&old.item, &new.item);
@@ -307,10 +322,12 @@ fn differences_of_items(old: &FoundInode, new: &FoundInode) -> Differences {
         let item = &found.item;
         (item.access_time, item.modification_time, item.change_time)
     };
+    let is_one_type = old.identity.file_type == new.identity.file_type;
     let shown = |flags: InodeFlags| InodeFlags(flags.0 & SHOWN_FLAGS);
     Differences {
         size_bytes: OldNew::if_different(file_bytes(old), file_bytes(new)),
         permissions: OldNew::if_different(is.mode.permissions(), becomes.mode.permissions()),
+        device: OldNew::if_different(device(old), device(new)).filter(|_| is_one_type),
         owner: OldNew::if_different((is.user, is.group), (becomes.user, becomes.group)),
         flags: OldNew::if_different(shown(is.flags), shown(becomes.flags)),
         times: times(old) != times(new),

@@ -21,3 +21,4 @@ pub use change::{AttributeChange, AttributeChangeKind, Change, ChangeKind, Diffe
 pub use comparison::{Comparison, diff};
 pub use error::{ContentFault, DiffError};
 pub use tally::{ChangeTally, Counts};
+pub use vlinder_data::StoredBytesError;

@@ -1,4 +1,6 @@
 //! What is found to differ between snapshots, compared with a walk of both, and with Linux.
 
+mod costs;
+mod hostile;
 mod oracle;
 mod random_pairs;
