@@ -68,7 +68,7 @@ impl From<DiffError> for Ended {
 
 /// Runs the verb.
 pub fn run(arguments: &DiffArguments, session: &Session) -> Result<ExitStatus, Failure> {
-    let images = Images::new(&arguments.images)?;
+    let images = Images::new(&arguments.images)?.with_dirty_pages();
     let new = in_image_of(&arguments.old, &arguments.new)?;
     let sides = OldNew {
         old: Object::find_in_image(&images, &arguments.old)?,

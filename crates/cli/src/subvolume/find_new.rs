@@ -48,7 +48,7 @@ impl From<NamesError> for Ended {
 
 /// Runs the verb.
 pub fn run(arguments: &FindNewArguments, session: &Session) -> Result<ExitStatus, Failure> {
-    let images = Images::new(&arguments.images)?;
+    let images = Images::new(&arguments.images)?.with_dirty_pages();
     let named = Object::find_in_image(&images, &arguments.subvolume)?;
     let id = named.subvolume()?;
     let state = named.image().filesystem.lease().map_err(|error| from_fs(error, named.place()))?;

@@ -57,7 +57,7 @@ fn lines_are_those_of_btrfs_progs() {
     let subvolumes = ["sub", "shot", "orphan", ""];
     let expected: Vec<(&str, u64, String)> = subvolumes
         .iter()
-        .flat_map(|name| (0..14).chain([u64::MAX]).map(move |generation| (*name, generation)))
+        .flat_map(|name| (0..14).chain([1 << 40]).map(move |generation| (*name, generation)))
         .map(|(name, generation)| (name, generation, lines(name, generation)))
         .collect();
     mount.unmount().unwrap();

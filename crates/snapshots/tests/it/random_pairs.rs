@@ -1,6 +1,6 @@
 //! Random images: what the comparison of trees tells is what a walk of both finds.
 //!
-//! A slice runs with the others. All of them: `IMAGES=500 cargo test --release -p vlinder-snapshots --test it
+//! A slice runs with the others. All of them: `IMAGES=500 cargo test -p vlinder-snapshots --test it
 //! random_pairs::`, and one again: `SEED=N`.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use vlinder_base::sync::Arc;
 use vlinder_device::{Device, MemoryDevice};
 use vlinder_fs::{Filesystem, RootId};
-use vlinder_snapshots::diff::{Change, ChangeKind, Comparison, DiffError, OldNew, Subject, diff};
+use vlinder_snapshots::diff::{self as told_of, Change, ChangeKind, Comparison, DiffError, OldNew, diff};
 use vlinder_testkit::subject::{Recipe, Subject};
 use vlinder_testkit::workload::{Generator, Limits, Model, Operation, Place, Token};
 
@@ -119,7 +119,7 @@ impl Totals {
             ("replaced", change.kind == ChangeKind::Replaced),
             ("changed", change.kind == ChangeKind::Changed),
             ("further names", !change.added_names.is_empty() || !change.removed_names.is_empty()),
-            ("subvolumes", matches!(change.subject, Subject::Subvolume { .. })),
+            ("subvolumes", matches!(change.subject, told_of::Subject::Subvolume { .. })),
             ("content", differences.changed_bytes > 0),
             ("size", differences.size_bytes.is_some()),
             ("permissions", differences.permissions.is_some()),
