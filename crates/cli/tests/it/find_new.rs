@@ -16,8 +16,8 @@ head -c 300000 /dev/urandom > noise
 echo small > inline
 fallocate -l 1M preallocated
 yes text | head -c 1000000 > text
-btrfs property set text compression zstd 2>/dev/null || true
-touch packed; btrfs property set packed compression zstd; yes words | head -c 900000 > packed
+btrfs property set text compression zlib 2>/dev/null || true
+touch packed; btrfs property set packed compression zlib; yes words | head -c 900000 > packed
 touch bare; chattr +C bare; head -c 200000 /dev/urandom > bare
 truncate -s 1M hole
 ln -s somewhere link
