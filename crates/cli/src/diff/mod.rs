@@ -40,8 +40,8 @@ pub struct DiffArguments {
     /// Print only how much differs: numbers of files and directories, and bytes.
     #[arg(long)]
     stat: bool,
-    /// Leave out of what only times changed (access, modification, change): directories in which names came or
-    /// went, for the most part.
+    /// Leave out of what only times changed (access, modification, change): mostly directories in which names
+    /// came or went.
     #[arg(long)]
     no_times: bool,
     #[command(flatten)]
@@ -53,14 +53,14 @@ pub struct DiffArguments {
 }
 
 /// What ended the comparison.
-enum Ended {
+enum ComparisonEnd {
     Diff(DiffError),
     Output(Failure),
     /// Nobody reads any more.
     Unread,
 }
 
-impl From<DiffError> for Ended {
+impl From<DiffError> for ComparisonEnd {
     fn from(error: DiffError) -> Self {
         Self::Diff(error)
     }
@@ -97,16 +97,16 @@ pub fn run(arguments: &DiffArguments, session: &Session) -> Result<ExitStatus, F
             true => session.object(object::of_change(&change)),
             false => session.line(text::of_change(&change)),
         };
-        shown.map_err(Ended::Output)?;
-        if session.is_output_closed() { Err(Ended::Unread) } else { Ok(()) }
+        shown.map_err(ComparisonEnd::Output)?;
+        if session.is_output_closed() { Err(ComparisonEnd::Unread) } else { Ok(()) }
     });
     // A lease that is gone makes worthless what was read, and damage that was met without it is none.
     state.confirm().map_err(|revoked| Failure::new(Kind::Busy, revoked.to_string()).hint("try again"))?;
     images.close()?;
     match compared {
-        Ok(()) | Err(Ended::Unread) => {}
-        Err(Ended::Output(failure)) => return Err(failure),
-        Err(Ended::Diff(error)) => return Err(failure_of(&error, &sides.old)),
+        Ok(()) | Err(ComparisonEnd::Unread) => {}
+        Err(ComparisonEnd::Output(failure)) => return Err(failure),
+        Err(ComparisonEnd::Diff(error)) => return Err(failure_of(&error, &sides.old)),
     }
     if arguments.stat && session.json {
         session.object(json!({ "summary": object::of_tally(&tally) }))?;
@@ -149,18 +149,18 @@ fn with_image(failure: Failure, arguments: &DiffArguments) -> Failure {
 fn compare(
     sides: &OldNew<Named>,
     state: &LeasedState,
-    each: impl FnMut(Change) -> Result<(), Ended>,
-) -> Result<(), Ended> {
+    each: impl FnMut(Change) -> Result<(), ComparisonEnd>,
+) -> Result<(), ComparisonEnd> {
     let root = |named: &Named| {
-        let id = named.subvolume().map_err(Ended::Output)?;
-        let tree = state.forest().tree(id).map_err(|error| Ended::Diff(error.into()))?;
-        Ok::<_, Ended>(Arc::clone(tree.root()))
+        let id = named.subvolume().map_err(ComparisonEnd::Output)?;
+        let tree = state.forest().tree(id).map_err(|error| ComparisonEnd::Diff(error.into()))?;
+        Ok::<_, ComparisonEnd>(Arc::clone(tree.root()))
     };
     let source = state.content_source();
     let comparison = Comparison {
         forest: state.forest(),
         roots: OldNew { old: root(&sides.old)?, new: root(&sides.new)? },
-        source: source.map_err(|error| Ended::Output(from_fs(error, sides.old.place())))?,
+        source: source.map_err(|error| ComparisonEnd::Output(from_fs(error, sides.old.place())))?,
         no_readahead: sides.old.image().filesystem.options().disabled.send_readahead,
     };
     diff(&comparison, each)

@@ -19,7 +19,8 @@ use crate::values::number;
 ///
 /// The last line says the subvolume's own transaction: give that plus one the next time. Extents are found,
 /// not changes: what was removed or renamed does not show (vlinder diff shows that). Of a mount, and of the
-/// image that it holds, the last commit is read (a commit is made first); this is for root and who mounted it.
+/// image that it holds, the last commit is read (a commit is made first); this is for root and who mounted
+/// it.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  vlinder subvolume find-new disk.img:/home 1200\n  vlinder subvolume find-new /mnt/home 1200"
@@ -35,12 +36,12 @@ pub struct FindNewArguments {
 }
 
 /// What ended the search.
-enum Ended {
+enum SearchEnd {
     Names(NamesError),
     Output(Failure),
 }
 
-impl From<NamesError> for Ended {
+impl From<NamesError> for SearchEnd {
     fn from(error: NamesError) -> Self {
         Self::Names(error)
     }
@@ -61,11 +62,11 @@ pub fn run(arguments: &FindNewArguments, session: &Session) -> Result<ExitStatus
             true => session.list_item(&object(&extent)),
             false => session.bytes(&line(&extent, &session.name(&extent.path))),
         };
-        shown.map_err(Ended::Output)
+        shown.map_err(SearchEnd::Output)
     });
     let generation = found.map_err(|ended| match ended {
-        Ended::Output(failure) => failure,
-        Ended::Names(error) => {
+        SearchEnd::Output(failure) => failure,
+        SearchEnd::Names(error) => {
             // Damage that was met without a lease is none.
             let failure = Failure::new(Kind::Corruption, error.to_string()).at(named.place());
             let failure = failure.hint("keep the image as it is; vlinder check names what is damaged");

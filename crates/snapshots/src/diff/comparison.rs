@@ -7,7 +7,7 @@ use vlinder_format::{ItemType, Key, ObjectId};
 use vlinder_tree::{Readahead, Root};
 
 use super::inode_turn::InodeTurn;
-use super::state::State;
+use super::state::{State, States};
 use super::subvolume_entries::SubvolumeEntries;
 use super::{Change, DiffError, OldNew};
 
@@ -24,12 +24,6 @@ pub struct Comparison<'a> {
     pub source: ContentSource<'a>,
     /// Reads each tree block when it is needed, and none ahead.
     pub no_readahead: bool,
-}
-
-/// Both states.
-pub(super) struct States<'a> {
-    pub old: State<'a>,
-    pub new: State<'a>,
 }
 
 /// Shows each thing that is not the same in both subvolumes: inodes in the order of their numbers, what was

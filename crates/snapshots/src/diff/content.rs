@@ -218,7 +218,30 @@ fn is_same(old: Option<&Extent>, new: Option<&Extent>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_given_is_what_came(steps in prop::collection::vec((0..6_u64, 1..9_u64), 1..40)) {
+            let mut ranges = Vec::new();
+            let mut start = 0;
+            for (step, length) in steps {
+                start += step << 24;
+                ranges.push(ByteRange::new(start, start + (length << 24)).unwrap());
+            }
+            let mut pending = PendingRange::default();
+            let mut given: Vec<ByteRange> =
+                ranges.iter().filter_map(|range| pending.note(*range)).collect();
+            given.extend(pending.take());
+            prop_assert!(given.is_sorted_by(|one, next| one.end() <= next.start()), "{given:?}");
+            for at in (0..start + (10 << 24)).step_by(1 << 24) {
+                let has = |ranges: &[ByteRange]| ranges.iter().any(|range| range.start() <= at && at < range.end());
+                prop_assert_eq!(has(&ranges), has(&given), "{} of {:?}: {:?}", at, &ranges, &given);
+            }
+        }
+    }
 
     #[test]
     fn ranges_are_joined_and_never_given_twice() {

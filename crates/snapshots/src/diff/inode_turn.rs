@@ -9,10 +9,9 @@ use vlinder_format::{Damage, Key, ObjectId, Place, RootId};
 use super::DiffError;
 use super::attributes::{in_all, in_item};
 use super::change::{AttributeChange, Change, ChangeKind, Differences, OldNew, Subject};
-use super::comparison::States;
 use super::content::{FileSide, PendingRange, compare_range};
 use super::parts::Parts;
-use super::state::{FileIdentity, FoundInode, NamePlace, State};
+use super::state::{FileIdentity, FoundInode, NamePlace, State, States};
 
 /// What chattr(1) shows. Of the others, one follows from preallocation, and one says what was the case when
 /// the file was made.
@@ -192,12 +191,6 @@ impl InodeTurn {
             differences,
             size_bytes: OldNew { old: file_bytes(old), new: file_bytes(new) },
         }))
-    }
-}
-
-impl States<'_> {
-    fn ids(&self) -> OldNew<RootId> {
-        OldNew { old: self.old.id(), new: self.new.id() }
     }
 }
 

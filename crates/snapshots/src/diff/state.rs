@@ -9,6 +9,7 @@ use vlinder_format::{Generation, ItemType, ObjectId, RootId};
 use vlinder_tree::Root;
 
 use super::DiffError;
+use super::change::OldNew;
 use crate::NamesError;
 use crate::names::{DirectoryPaths, is_named};
 
@@ -44,6 +45,18 @@ pub(super) struct State<'a> {
     paths: DirectoryPaths,
     /// Directories are asked for again and again, by each name in them.
     directories: HashMap<ObjectId, Option<FileIdentity>>,
+}
+
+/// Both subvolumes.
+pub(super) struct States<'a> {
+    pub old: State<'a>,
+    pub new: State<'a>,
+}
+
+impl States<'_> {
+    pub fn ids(&self) -> OldNew<RootId> {
+        OldNew { old: self.old.id(), new: self.new.id() }
+    }
 }
 
 impl<'a> State<'a> {

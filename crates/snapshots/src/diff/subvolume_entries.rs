@@ -8,8 +8,7 @@ use vlinder_format::{Damage, ItemType, Key, Place, RootId};
 
 use super::DiffError;
 use super::change::{Change, ChangeKind, Differences, OldNew, Subject};
-use super::comparison::States;
-use super::state::{FileIdentity, NamePlace, State};
+use super::state::{FileIdentity, NamePlace, State, States};
 
 /// The names that differ, by the subvolume that has them. What is held grows with how many of them differ.
 #[derive(Default)]
