@@ -13,9 +13,9 @@
 //! file remembers of them), [`read`](fn@read) with `pieces`, `fetch`, `reader`, `read_ahead` and `held`;
 //! then `runs` (bytes in memory), [`FileData`], [`write`](fn@write), `flush` (bytes become extents),
 //! [`Rewrite`] (what that means for items and references, as a pure function), and the operations on whole
-//! ranges. [`extents_in_tree`] and [`StoredBytes`] read a state that stands still, without a node. What finds
-//! no room is tried again by [`Tries`] and [`DeletionSteps`]; what changed without a transaction comes into
-//! the next by [`put_dirty_inodes`].
+//! ranges. [`extents_in_tree`](fn@extents_in_tree) and [`StoredBytes`] read a state that stands still,
+//! without a node. What finds no room is tried again by [`Tries`] and [`DeletionSteps`]; what changed without
+//! a transaction comes into the next by [`put_dirty_inodes`].
 //!
 //! # Locks
 //! The caller's operation lock of the file → the locks of the file's extents and ranges ([`FileData`] has

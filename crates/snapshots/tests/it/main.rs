@@ -2,5 +2,6 @@
 
 mod costs;
 mod hostile;
+mod made_by_linux;
 mod oracle;
 mod random_pairs;
