@@ -9,8 +9,8 @@ use clap::{ArgMatches, Args, Command, CommandFactory, Parser, Subcommand};
 use crate::failure::{ExitStatus, Failure};
 use crate::session::{Format, Program, Session};
 use crate::{
-    check, files, filesystem, fsck, generate, inspect, mistake, mkfs, mount, property, receive, restore,
-    send, stats, stream, subvolume, umount,
+    check, diff, files, filesystem, fsck, generate, inspect, mistake, mkfs, mount, property, receive,
+    restore, send, stats, stream, subvolume, umount,
 };
 
 /// Btrfs without the kernel: create, read, write, snapshot, check and mount images in the real Btrfs format.
@@ -101,6 +101,7 @@ pub enum Verb {
     Files(files::FileVerb),
     #[command(flatten)]
     Btrfs(BtrfsVerb),
+    Diff(diff::DiffArguments),
     Stats(stats::StatsArguments),
     /// Look into streams of btrfs send: list, read, extract and verify them, without any Btrfs.
     #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
@@ -250,6 +251,7 @@ fn dispatch(verb: &Verb, session: &Session) -> Result<ExitStatus, Failure> {
         Verb::Mkfs(arguments) => mkfs::run(arguments, session),
         Verb::Mount(arguments) => mount::mount(arguments, session),
         Verb::Umount(arguments) => umount::umount(arguments, session),
+        Verb::Diff(arguments) => diff::run(arguments, session),
         Verb::Stats(arguments) => stats::run(arguments, session),
         Verb::Stream(verb) => stream::run(verb, session),
         Verb::Generate(arguments) => generate::run(arguments, Vlinder::command(), Btrfs::command()),

@@ -14,7 +14,7 @@ use vlinder_fs::{Filesystem, OpenOptions, RootId, SubvolumeChoice};
 use crate::caller::caller;
 use crate::devices::{Purpose, open_devices};
 use crate::failure::{Failure, Kind};
-use crate::leased::{self, Lease};
+use crate::leased::{self, Freshness, Lease};
 use crate::mounted::{self, HostPath, Mounted};
 use crate::options;
 use crate::place::image::{OpenImage, from_fs};
@@ -60,6 +60,7 @@ pub enum InImage {
 pub struct Images<'a> {
     arguments: &'a ImageArguments,
     options: OpenOptions,
+    freshness: Freshness,
     open: RefCell<Vec<Opened>>,
 }
 
@@ -80,7 +81,7 @@ impl<'a> Images<'a> {
     /// An option that is unknown, or has a bad value.
     pub fn new(arguments: &'a ImageArguments) -> Result<Self, Failure> {
         let options = options::parse(&arguments.options)?;
-        Ok(Self { arguments, options, open: RefCell::default() })
+        Ok(Self { arguments, options, freshness: Freshness::default(), open: RefCell::default() })
     }
 
     /// With another cache for images that are only read, unless the options say how large it is.
@@ -88,6 +89,12 @@ impl<'a> Images<'a> {
         if self.options.cache_bytes == OpenOptions::default().cache_bytes {
             self.options.cache_bytes = bytes;
         }
+        self
+    }
+
+    /// With all that was written to mounts whose states are leased.
+    pub fn with_dirty_pages(mut self) -> Self {
+        self.freshness = Freshness::WithDirtyPages;
         self
     }
 
@@ -281,7 +288,8 @@ impl<'a> Images<'a> {
         purpose: Purpose,
     ) -> Result<(OpenImage, Option<Lease>), Failure> {
         let path = paths.first().ok_or_else(|| Failure::usage("no device"))?;
-        let lease = if purpose == Purpose::Leased { Lease::of(paths)? } else { None };
+        let is_leased = purpose == Purpose::Leased;
+        let lease = if is_leased { Lease::of(paths, self.freshness)? } else { None };
         let devices = open_devices(paths, purpose)?;
         let has_choice = options.subvolume != SubvolumeChoice::Default;
         let opened = match (&lease, purpose) {

@@ -18,6 +18,16 @@ use crate::devices::{Purpose, open_devices};
 use crate::failure::{Failure, Kind};
 use crate::mounted;
 
+/// What a leased state has of what programs wrote to the mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Freshness {
+    /// What the server was given: of files that are written, the kernel may hold the newest bytes.
+    #[default]
+    OfServer,
+    /// All that was written: the kernel hands it over first.
+    WithDirtyPages,
+}
+
 /// A committed state that the server of a mount keeps for this process.
 pub struct Lease {
     client: RefCell<Client>,
@@ -32,10 +42,17 @@ impl Lease {
     ///
     /// # Errors
     /// What the server refused, or a device that is none of the mounted file system's.
-    pub fn of(paths: &[PathBuf]) -> Result<Option<Self>, Failure> {
+    pub fn of(paths: &[PathBuf], freshness: Freshness) -> Result<Option<Self>, Failure> {
         let Some(first) = paths.first() else { return Ok(None) };
         let Some((mut client, _)) = mounted::server_of(first) else { return Ok(None) };
         let place = first.display().to_string();
+        if freshness == Freshness::WithDirtyPages {
+            match client.request(&Request::FilesystemSync) {
+                Ok(Answer::Synced { .. }) => {}
+                Ok(_) => return Err(mounted::failure(client.unexpected()).at(place)),
+                Err(error) => return Err(mounted::failure(error).at(place)),
+            }
+        }
         let devices = match client.request(&Request::Lease) {
             Ok(Answer::Leased { devices, .. }) => devices,
             Ok(_) => return Err(mounted::failure(client.unexpected()).at(place)),
@@ -112,7 +129,7 @@ impl Source {
             Err(failure) if failure.kind == Kind::Busy => failure,
             Err(failure) => return Err(failure),
         };
-        let lease = Lease::of(paths)?.ok_or(busy)?;
+        let lease = Lease::of(paths, Freshness::OfServer)?.ok_or(busy)?;
         Ok(Self { devices: open_devices(paths, Purpose::Leased)?, lease: Some(lease) })
     }
 

@@ -15,7 +15,7 @@
 //! | files wherever they lie | [`place`] |
 //! | mounts and images | [`mounted`], [`devices`], [`leased`], [`image`] (what a verb has open) |
 //! | file systems wherever they lie | [`object`] |
-//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`inspect`], [`check`], [`restore`], [`send`], [`receive`], [`stream`], … |
+//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`inspect`], [`check`], [`restore`], [`send`], [`receive`], [`diff`], [`stream`], … |
 //! | programs | [`command`] |
 
 mod caller;
@@ -23,6 +23,7 @@ mod check;
 mod command;
 mod condition;
 mod devices;
+mod diff;
 mod failure;
 mod files;
 mod filesystem;

@@ -18,7 +18,7 @@ enum On {
 }
 
 /// The verbs of btrfs-progs that have no counterpart yet: family, name.
-const NOT_THERE_YET: [(&str, &str, On); 17] = [
+const NOT_THERE_YET: [(&str, &str, On); 16] = [
     ("", "balance", On::Kernel),
     ("", "device", On::Any),
     ("", "qgroup", On::Kernel),
@@ -35,7 +35,6 @@ const NOT_THERE_YET: [(&str, &str, On); 17] = [
     ("inspect-internal", "map-swapfile", On::Kernel),
     ("inspect-internal", "min-dev-size", On::Kernel),
     ("inspect-internal", "subvolid-resolve", On::Kernel),
-    ("subvolume", "find-new", On::Kernel),
 ];
 
 /// Other names for what the program does under its own, and what to write.

@@ -13,8 +13,9 @@
 //! file remembers of them), [`read`](fn@read) with `pieces`, `fetch`, `reader`, `read_ahead` and `held`;
 //! then `runs` (bytes in memory), [`FileData`], [`write`](fn@write), `flush` (bytes become extents),
 //! [`Rewrite`] (what that means for items and references, as a pure function), and the operations on whole
-//! ranges. What finds no room is tried again by [`Tries`] and [`DeletionSteps`]; what changed without a
-//! transaction comes into the next by [`put_dirty_inodes`].
+//! ranges. [`extents_in_tree`](fn@extents_in_tree) and [`StoredBytes`] read a state that stands still,
+//! without a node. What finds no room is tried again by [`Tries`] and [`DeletionSteps`]; what changed without
+//! a transaction comes into the next by [`put_dirty_inodes`].
 //!
 //! # Locks
 //! The caller's operation lock of the file → the locks of the file's extents and ranges ([`FileData`] has
@@ -41,6 +42,7 @@ mod dirty_nodes;
 mod drops;
 mod error;
 mod extent;
+mod extents_in_tree;
 mod fetch;
 mod file_data;
 mod file_node;
@@ -72,6 +74,7 @@ mod runs;
 mod sectors;
 mod seek;
 mod space_failure;
+mod stored_bytes;
 mod tries;
 mod truncate;
 mod unflushed;
@@ -95,6 +98,7 @@ pub use deletion_steps::DeletionSteps;
 pub use drops::Drops;
 pub use error::{DataError, Result};
 pub use extent::{Content, Extent, StoredExtent};
+pub use extents_in_tree::extents_in_tree;
 pub use file_data::{ExtentsGuard, FileData};
 pub use file_node::FileNode;
 pub use file_store::FileStore;
@@ -118,6 +122,7 @@ pub use rewrite::{InlineHasNoParts, ItemChanges, ReferenceChange, Rewrite};
 pub use sectors::MAX_FILE_SIZE;
 pub use seek::{MappedExtent, Seek, extent_map, seek};
 pub use space_failure::SpaceFailure;
+pub use stored_bytes::{ContentSource, StoredBytes, StoredBytesError, StoredRun};
 pub use tries::Tries;
 pub use truncate::{remove_all, truncate};
 pub use write::{write, write_inside};

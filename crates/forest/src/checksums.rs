@@ -22,6 +22,14 @@ impl ExpectedChecksums {
         &self.checksums
     }
 
+    /// The checksum of a sector, counted from the start of the run.
+    #[must_use]
+    pub fn of_sector(&self, sector: usize) -> Option<&[u8]> {
+        let size = self.kind.size_bytes();
+        let start = sector.checked_mul(size)?;
+        self.checksums.get(start..start.checked_add(size)?)
+    }
+
     /// Whether a sector, counted from the start of the run, has its checksum.
     #[must_use]
     pub fn is_good(&self, sector: usize, bytes: &[u8]) -> bool {

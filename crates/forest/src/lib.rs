@@ -10,7 +10,7 @@
 //! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
 //!
 //! Reading path: [`Forest`] (how a tree is found), [`OpenTree`] (a tree and its root item), [`ExtentUsers`]
-//! (from an extent to the files that show it).
+//! (from an extent to the files that show it), [`SubvolumeTree`] (inodes and names of a subvolume).
 
 mod checksums;
 mod compare;
@@ -21,6 +21,7 @@ mod forest;
 mod open_tree;
 mod referrer;
 mod root_items;
+mod subvolume_tree;
 
 pub use checksums::{ChecksumLookup, ExpectedChecksums, MissingChecksum};
 pub use compare::{Difference, compare, visit_leaves_since};
@@ -31,3 +32,4 @@ pub use forest::Forest;
 pub use open_tree::OpenTree;
 pub use referrer::Referrer;
 pub use root_items::{find_root_item, new_root_item};
+pub use subvolume_tree::{StoredName, SubvolumeTree};

@@ -1,11 +1,11 @@
 //! A committed state that stands still while others change the file system: what sending reads.
 
 use vlinder_base::sync::Arc;
-use vlinder_forest::{ChecksumLookup, Forest};
+use vlinder_data::ContentSource;
+use vlinder_forest::Forest;
 use vlinder_format::superblock::Superblock;
 use vlinder_transaction::Engine;
 use vlinder_tree::{CommitLease, LeaseRevoked};
-use vlinder_volume::Volume;
 
 use crate::{Filesystem, FsError, Refusal, Result};
 
@@ -42,30 +42,22 @@ impl LeasedState {
         &self.forest
     }
 
-    /// The devices that the data lie on.
-    #[must_use]
-    pub fn volume(&self) -> &Volume {
-        self.engine.volume()
-    }
-
     /// The superblocks of the state, by device number.
     #[must_use]
     pub fn superblocks(&self) -> &[Superblock] {
         self.lease.superblocks()
     }
 
-    /// Bytes of a sector: the unit of data.
-    #[must_use]
-    pub fn sector_size(&self) -> u32 {
-        self.engine.sector_size()
-    }
-
-    /// The checksums of the state.
+    /// Where the bytes of files of the state are read.
     ///
     /// # Errors
     /// What opening the checksum tree met.
-    pub fn checksums(&self) -> Result<ChecksumLookup<'_>> {
-        Ok(self.engine.reader().checksum_lookup_in(&self.forest)?)
+    pub fn content_source(&self) -> Result<ContentSource<'_>> {
+        Ok(ContentSource {
+            volume: self.engine.volume(),
+            checksums: self.engine.reader().checksum_lookup_in(&self.forest)?,
+            sector_bytes: self.engine.sector_size(),
+        })
     }
 
     /// Whether all that was read until now is of this state.

@@ -5,4 +5,10 @@
 //!
 //! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
 
+pub mod diff;
+mod find_new;
+mod names;
 pub mod usage;
+
+pub use find_new::{NewExtent, find_new};
+pub use names::NamesError;

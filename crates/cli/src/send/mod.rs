@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use vlinder_base::sync::Arc;
 use vlinder_fs::LeasedState;
 use vlinder_stream::resume::ResumeToken;
-use vlinder_stream::send::{ContentSource, SendError, SendOptions, Sending, count_data_bytes, send};
+use vlinder_stream::send::{SendError, SendOptions, Sending, count_data_bytes, send};
 use vlinder_stream::wire::{Command, Protocol, StreamWriter};
 
 use self::failure::failure_of;
@@ -264,7 +264,7 @@ impl One<'_> {
         let is_parent =
             |other: &&Snapshot| parent.is_none_or(|parent| parent.information.id != other.information.id);
         let others = clone_sources.iter().filter(is_parent);
-        let checksums = state.checksums().map_err(|error| from_fs(error, &place))?;
+        let source = state.content_source().map_err(|error| from_fs(error, &place))?;
         let progress = RefCell::new(Progress::new(session, "sending", None));
         let told = Cell::new(0);
         let tell = |sent: u64| progress.borrow().add(sent - told.replace(sent));
@@ -273,7 +273,7 @@ impl One<'_> {
             subvolume: snapshot.sent(state)?,
             parent: parent.map(|parent| parent.sent(state)).transpose()?,
             clone_sources: others.map(|other| other.sent(state)).collect::<Result<_, _>>()?,
-            source: ContentSource { volume: state.volume(), checksums, sector_bytes: state.sector_size() },
+            source,
             options,
         };
         if Progress::is_wanted(session) {

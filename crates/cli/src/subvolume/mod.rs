@@ -2,6 +2,7 @@
 
 mod change;
 mod facts;
+mod find_new;
 mod list;
 mod show;
 
@@ -22,6 +23,7 @@ pub enum SubvolumeVerb {
     SetDefault(change::SetDefaultArguments),
     GetDefault(show::GetDefaultArguments),
     Sync(change::SubvolumeSyncArguments),
+    FindNew(find_new::FindNewArguments),
 }
 
 /// Runs a verb.
@@ -35,5 +37,6 @@ pub fn run(verb: &SubvolumeVerb, session: &Session) -> Result<ExitStatus, Failur
         SubvolumeVerb::SetDefault(arguments) => change::set_default(arguments, session),
         SubvolumeVerb::GetDefault(arguments) => show::get_default(arguments, session),
         SubvolumeVerb::Sync(arguments) => change::sync(arguments, session),
+        SubvolumeVerb::FindNew(arguments) => find_new::run(arguments, session),
     }
 }

@@ -251,3 +251,51 @@ fn each_target_that_fails_has_an_error_of_the_usual_form() {
         (&json!("not-found"), &json!(missing))
     );
 }
+
+/// A file in two snapshots, of which all that can differ does.
+fn changed_in_everything(image: &Path) {
+    use vlinder_fs::{AttributeMode, Caller, Filesystem, GroupId, InodeFlags, OpenOptions, RenameMode};
+    use vlinder_fs::{RootId, SetAttributes, UserId};
+    let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
+    let (caller, root) = (Caller::superuser(), filesystem.root().unwrap());
+    let (names, attributes, subvolumes) =
+        (filesystem.names(), filesystem.attributes(), filesystem.subvolumes());
+    let file = names.create_file(&caller, &root, b"old", 0o600).unwrap();
+    names.link(&caller, &file, &root, b"gone").unwrap();
+    filesystem.files().write_at(&caller, &file, 0, vec![7; 9000].into()).unwrap();
+    subvolumes.snapshot(&caller, RootId::FS_TREE, &root, b"one", true).unwrap();
+    filesystem.files().write_at(&caller, &file, 0, vec![8; 20_000].into()).unwrap();
+    let changes = SetAttributes {
+        permissions: Some(0o640),
+        user: Some(UserId(5)),
+        group: Some(GroupId(6)),
+        ..SetAttributes::default()
+    };
+    attributes.set(&caller, &file, &changes).unwrap();
+    let mode = AttributeMode::Either;
+    attributes.set_extended_attribute(&caller, &file, b"user.name", b"value", mode).unwrap();
+    attributes.set_flags(&caller, &file, file.flags().with(InodeFlags::NODUMP)).unwrap();
+    names.rename(&caller, &root, b"old", &root, b"new", RenameMode::Replace).unwrap();
+    names.link(&caller, &file, &root, b"third").unwrap();
+    names.unlink(&caller, &root, b"gone").unwrap();
+    names.link(&caller, &file, &root, b"fourth").unwrap();
+    subvolumes.snapshot(&caller, RootId::FS_TREE, &root, b"two", true).unwrap();
+    drop((file, root));
+    filesystem.close().unwrap();
+}
+
+#[test]
+fn changes_and_new_extents_have_their_shapes() {
+    let scratch = Scratch::new("json-diff");
+    let image = scratch.join("disk.img");
+    make_image(&image);
+    changed_in_everything(&image);
+    let text = run(["--json", "diff", &target(&image, "/one"), ":/two"]).done().text();
+    let objects = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let renamed = objects.into_iter().find(|object| object["change"] == "renamed").unwrap();
+    compare("diff", &renamed);
+    let words = ["--json", "diff", "--stat", &target(&image, "/one"), ":/two"];
+    compare("diff-stat", &run(words).done().json());
+    let words = ["--json", "subvolume", "find-new", &target(&image, "/two"), "0"];
+    compare("subvolume-find-new", &run(words).done().json());
+}

@@ -63,12 +63,11 @@ fn called_btrfs(scratch: &Scratch, arguments: &[&str]) -> Ended {
 #[test]
 fn what_is_not_there_is_named_in_full() {
     let scratch = Scratch::new("mount-words");
-    let cases: [(&[&str], &str, bool); 7] = [
+    let cases: [(&[&str], &str, bool); 6] = [
         (&["filesystem", "show"], "filesystem show", false),
         (&["--json", "fi", "show"], "filesystem show", false),
         (&["rescue", "zero-log"], "rescue", false),
         (&["filesystem", "resize", "max"], "filesystem resize", true),
-        (&["sub", "find-new"], "subvolume find-new", true),
         (&["inspect-internal", "min-dev"], "inspect-internal min-dev-size", true),
         (&["scrub", "start"], "scrub", true),
     ];

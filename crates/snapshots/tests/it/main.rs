@@ -1,3 +1,8 @@
-//! What this crate tells of snapshots, compared with what is done to them.
+//! What this crate tells of snapshots: compared with a walk, with what is done to them, and with Linux.
 
+mod costs;
+mod hostile;
+mod made_by_linux;
+mod oracle;
+mod random_pairs;
 mod usage;

@@ -1,6 +1,7 @@
 //! What ends a send.
 
 use vlinder_codec::compress::CodecError;
+use vlinder_data::StoredBytesError;
 use vlinder_forest::{ForestError, MissingChecksum};
 use vlinder_format::{Logical, ObjectId};
 use vlinder_volume::VolumeError;
@@ -76,4 +77,14 @@ pub enum SendError {
         /// The inode.
         inode: ObjectId,
     },
+}
+
+impl From<StoredBytesError> for SendError {
+    fn from(error: StoredBytesError) -> Self {
+        match error {
+            StoredBytesError::Forest(error) => error.into(),
+            StoredBytesError::Volume(error) => error.into(),
+            StoredBytesError::MissingChecksum(missing) => Self::MissingChecksum(missing),
+        }
+    }
 }

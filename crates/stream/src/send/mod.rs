@@ -24,7 +24,6 @@ mod subvolume;
 mod tests;
 mod tree_names;
 
-pub use content::ContentSource;
 pub use error::SendError;
 pub use name_change::NameChange;
 pub use namespace::Namespace;

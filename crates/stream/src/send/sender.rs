@@ -4,7 +4,7 @@ use std::io::Write;
 
 use vlinder_base::sync::Arc;
 use vlinder_base::thread;
-use vlinder_data::Extent;
+use vlinder_data::{ContentSource, Extent};
 use vlinder_forest::{Difference, ForestError, compare};
 use vlinder_format::inode::{DeviceNumber, FileType};
 use vlinder_format::{ItemType, Key, ObjectId};
@@ -15,9 +15,7 @@ use super::default_lists::{DEFAULT_LIST, DefaultLists, default_list};
 use super::inode_turn::{InodeTurn, times_of};
 use super::pipeline::{Crew, Output};
 use super::tree_names::{TreeNames, facts, item_fault};
-use super::{
-    CloneRoot, ContentSource, Identity, NameChange, Namespace, SendError, SendOptions, SentSubvolume,
-};
+use super::{CloneRoot, Identity, NameChange, Namespace, SendError, SendOptions, SentSubvolume};
 use crate::wire::{Command, Node, Protocol, Snapshot, StreamWriter};
 
 /// Tree blocks that are read in one batch, ahead of where they are needed.

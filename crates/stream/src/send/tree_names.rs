@@ -3,27 +3,19 @@
 use std::collections::HashMap;
 
 use vlinder_base::sync::{Arc, Mutex};
-use vlinder_codec::compress::{Compression, decompress};
-use vlinder_forest::ForestError;
-use vlinder_format::directory;
-use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
+use vlinder_forest::{ForestError, StoredName, SubvolumeTree};
 use vlinder_format::inode::InodeItem;
-use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
-use vlinder_format::{Damage, Fault, FileOffset, ItemType, Key, ObjectId, Place};
-use vlinder_tree::{Readahead, Root, Trees};
+use vlinder_format::{Damage, Fault, ItemType, Key, ObjectId, Place};
+use vlinder_tree::{Root, Trees};
 
 use super::{Identity, InodeFacts, Link, Names, SendError};
 
 /// Inodes that are remembered; all of them are forgotten when there are more.
 const MAX_REMEMBERED: usize = 1 << 14;
 
-/// No sector is larger, and no inline extent is larger than a sector.
-const MAX_INLINE_BYTES: usize = 64 << 10;
-
 /// The names in a tree that stands still: a read-only snapshot in a leased state.
 pub struct TreeNames<'a> {
-    trees: &'a Trees,
-    root: Arc<Root>,
+    tree: SubvolumeTree<'a>,
     /// Directories are asked for again and again, by each name in them.
     directories: Mutex<HashMap<ObjectId, InodeFacts>>,
 }
@@ -31,17 +23,12 @@ pub struct TreeNames<'a> {
 impl<'a> TreeNames<'a> {
     /// The names in a tree.
     pub fn new(trees: &'a Trees, root: Arc<Root>) -> Self {
-        Self { trees, root, directories: Mutex::default() }
+        Self { tree: SubvolumeTree::new(trees, root), directories: Mutex::default() }
     }
 
-    /// Where the blocks are read.
-    pub(super) fn trees(&self) -> &'a Trees {
-        self.trees
-    }
-
-    /// The tree.
-    pub(super) fn root(&self) -> &Arc<Root> {
-        &self.root
+    /// The tree, for look-ups.
+    pub(super) fn tree(&self) -> &SubvolumeTree<'a> {
+        &self.tree
     }
 
     /// The item of an inode; none if there is no such inode, or one without names.
@@ -49,13 +36,7 @@ impl<'a> TreeNames<'a> {
     /// # Errors
     /// What reading met.
     pub fn item(&self, number: ObjectId) -> Result<Option<InodeItem>, SendError> {
-        let key = Key::new(number, ItemType::INODE_ITEM, 0);
-        let Some(position) = self.trees.get(&self.root, &key).map_err(ForestError::from)? else {
-            return Ok(None);
-        };
-        let place = position.place(self.root.id());
-        let item = InodeItem::decode(position.data()).map_err(|fault| damage(fault, place))?;
-        Ok(Some(item).filter(|item| item.link_count > 0))
+        Ok(self.tree.inode(number)?.filter(|item| item.link_count > 0))
     }
 
     /// What the planning of names asks about an inode that must be there.
@@ -92,17 +73,7 @@ impl<'a> TreeNames<'a> {
     /// # Errors
     /// What reading met.
     pub fn attributes(&self, number: ObjectId) -> Result<Vec<(Key, Vec<u8>)>, SendError> {
-        let first = Key::new(number, ItemType::XATTR_ITEM, 0);
-        let mut cursor = self.trees.cursor(&self.root, &first, Readahead::None).map_err(ForestError::from)?;
-        let mut items = Vec::new();
-        while let Some((key, data)) = cursor.item() {
-            if (key.objectid, key.item_type) != (number, ItemType::XATTR_ITEM) {
-                break;
-            }
-            items.push((key, data.to_vec()));
-            cursor.advance().map_err(ForestError::from)?;
-        }
-        Ok(items)
+        Ok(self.tree.attributes(number)?)
     }
 
     /// The target of a symbolic link.
@@ -110,21 +81,7 @@ impl<'a> TreeNames<'a> {
     /// # Errors
     /// What reading met; a link whose target is not in its item, or shorter than its size says.
     pub fn symlink_target(&self, number: ObjectId, item: &InodeItem) -> Result<Vec<u8>, SendError> {
-        let key = FileExtent::key(number, FileOffset(0));
-        let found = self.trees.get(&self.root, &key).map_err(ForestError::from)?;
-        let found = found.ok_or(SendError::MissingContent { inode: number })?;
-        let place = found.place(self.root.id());
-        let extent = FileExtent::decode(found.data()).map_err(|fault| damage(fault, place))?;
-        let mut target = inline_bytes(&extent).ok_or(SendError::MissingContent { inode: number })?;
-        let size = usize::try_from(item.size_bytes).unwrap_or(usize::MAX);
-        if size > target.len() {
-            return Err(SendError::MissingContent { inode: number });
-        }
-        target.truncate(size);
-        // Some btrfs-convert put a NUL behind the target; Linux reads up to it.
-        let end = target.iter().position(|byte| *byte == 0).unwrap_or(size);
-        target.truncate(end);
-        Ok(target)
+        self.tree.symlink_target(number, item)?.ok_or(SendError::MissingContent { inode: number })
     }
 
     fn identity(&self, number: ObjectId) -> Result<Identity, SendError> {
@@ -150,50 +107,14 @@ impl Names for TreeNames<'_> {
     }
 
     fn links(&self, inode: Identity) -> Result<Vec<Link>, SendError> {
-        let mut links = Vec::new();
-        let first = Key::new(inode.number, ItemType::INODE_REF, 0);
-        let mut cursor = self.trees.cursor(&self.root, &first, Readahead::None).map_err(ForestError::from)?;
-        while let Some((key, data)) = cursor.item() {
-            if key.objectid != inode.number || key.item_type > ItemType::INODE_EXTREF {
-                break;
-            }
-            let place = cursor.place();
-            if key.item_type == ItemType::INODE_REF {
-                for reference in InodeReferences::new(data) {
-                    let reference = reference.map_err(|fault| damage(fault, place))?;
-                    links.push((ObjectId(key.offset), reference.name.to_vec()));
-                }
-            } else {
-                for reference in ExtendedReferences::new(data) {
-                    let reference = reference.map_err(|fault| damage(fault, place))?;
-                    links.push((reference.parent, reference.name.to_vec()));
-                }
-            }
-            // The next leaf is read for nothing if the inode has all its names here.
-            if !cursor.advance_in_leaf() {
-                let item = self.item(inode.number)?;
-                if item.is_some_and(|item| item.link_count as usize <= links.len()) {
-                    break;
-                }
-                cursor.advance().map_err(ForestError::from)?;
-            }
-        }
-        let with_parent = |(parent, name)| Ok(Link { parent: self.identity(parent)?, name });
-        links.into_iter().map(with_parent).collect()
+        let with_parent = |StoredName { parent, name }| Ok(Link { parent: self.identity(parent)?, name });
+        self.tree.names(inode.number)?.into_iter().map(with_parent).collect()
     }
 
     fn entry(&self, directory: Identity, name: &[u8]) -> Result<Option<InodeFacts>, SendError> {
-        let key = directory::item_key(directory.number, name);
-        let Some(position) = self.trees.get(&self.root, &key).map_err(ForestError::from)? else {
-            return Ok(None);
-        };
-        let place = position.place(self.root.id());
-        let found = directory::find(position.data(), name).map_err(|fault| damage(fault, place))?;
-        match found {
+        match self.tree.entry(directory.number, name)? {
             // A subvolume stands in its directory by the key of its root item.
-            Some(entry) if entry.location.item_type == ItemType::INODE_ITEM => {
-                self.inode(entry.location.objectid)
-            }
+            Some(location) if location.item_type == ItemType::INODE_ITEM => self.inode(location.objectid),
             _ => Ok(None),
         }
     }
@@ -206,19 +127,6 @@ pub(super) fn facts(number: ObjectId, item: &InodeItem) -> InodeFacts {
         identity: if number == Identity::ROOT.number { Identity::ROOT } else { identity },
         is_directory: item.mode.is_directory(),
     }
-}
-
-/// The bytes of an inline extent, decompressed; none for any other, and where they can't be decompressed.
-fn inline_bytes(extent: &FileExtent<'_>) -> Option<Vec<u8>> {
-    let FileExtentContent::Inline(stored) = extent.content else { return None };
-    if extent.compression == CompressionId::NONE {
-        return Some(stored.to_vec());
-    }
-    let compression = Compression::from_disk(extent.compression.0)?;
-    let length = usize::try_from(extent.ram_bytes).unwrap_or(usize::MAX).min(MAX_INLINE_BYTES);
-    let mut bytes = vec![0; length];
-    decompress(compression, stored, &mut bytes, MAX_INLINE_BYTES).ok()?;
-    Some(bytes)
 }
 
 /// What is wrong with an item whose block is not known any more.

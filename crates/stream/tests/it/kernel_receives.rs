@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::Command;
 
 use vlinder_base::sync::Arc;
+use vlinder_data::ContentSource;
 use vlinder_fs::{Filesystem, OpenOptions, RootId};
 use vlinder_stream::receive::Receiver;
-use vlinder_stream::send::{ContentSource, SendOptions, Sending, SentSubvolume, count_data_bytes, send};
+use vlinder_stream::send::{SendOptions, Sending, SentSubvolume, count_data_bytes, send};
 use vlinder_stream::wire::{Protocol, StreamReader, StreamWriter};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::{Scratch, require};

@@ -4,14 +4,13 @@ use std::io::Write;
 
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::Compression;
-use vlinder_data::{Content, Extent};
+use vlinder_data::{Content, ContentSource, Extent};
 use vlinder_extent_state::ByteRange;
 use vlinder_forest::ExtentUser;
 use vlinder_format::file_extent::CompressionId;
 use vlinder_format::{Generation, Logical, ObjectId, RootId, Uuid};
 
 use super::clones::{CloneSearch, Next};
-use super::source::ContentSource;
 use crate::send::pipeline::{Form, MAX_COMPRESSED_BYTES, Output, Piece, RawBytes, max_write_bytes};
 use crate::send::{Namespace, SendError, SendOptions, TreeNames};
 use crate::wire::{Command, Protocol};

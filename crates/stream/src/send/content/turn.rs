@@ -3,13 +3,12 @@
 use std::io::Write;
 
 use vlinder_base::sync::Arc;
-use vlinder_data::Extent;
+use vlinder_data::{Extent, extents_in_tree};
 use vlinder_extent_state::ByteRange;
 use vlinder_format::ObjectId;
 use vlinder_format::inode::{InodeFlags, InodeItem};
 
 use super::changed::{Changed, changed_parts, has_bytes};
-use super::extents::extents_in;
 use super::outlet::{Outlet, Target};
 use crate::send::SendError;
 use crate::send::tree_names::TreeNames;
@@ -83,7 +82,7 @@ impl ContentTurn {
         let sector_bytes = u64::from(outlet.source.sector_bytes);
         let mut rest = ByteRange::new(0, self.size).filter(|rest| !rest.is_empty());
         while let Some(range) = rest {
-            let extents = extents_in(tree, self.inode, range, sector_bytes, MAX_EXTENTS)?;
+            let extents = extents_in_tree(tree.tree(), self.inode, range, sector_bytes, MAX_EXTENTS)?;
             for extent in &extents {
                 self.send_extent(path, extent, outlet)?;
             }
@@ -178,8 +177,8 @@ impl ContentTurn {
         if range.is_empty() {
             return Ok(());
         }
-        let before = extents_in(old, self.inode, range, sector_bytes, usize::MAX)?;
-        let after = extents_in(new, self.inode, range, sector_bytes, usize::MAX)?;
+        let before = extents_in_tree(old.tree(), self.inode, range, sector_bytes, usize::MAX)?;
+        let after = extents_in_tree(new.tree(), self.inode, range, sector_bytes, usize::MAX)?;
         let old_size = self.old_size.unwrap_or(0);
         for (part, change) in changed_parts(range, (&before, old_size), &after, sector_bytes) {
             match change {

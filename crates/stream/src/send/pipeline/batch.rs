@@ -1,6 +1,8 @@
 //! Commands and pieces in the order in which they are sent.
 
-use super::Piece;
+use vlinder_data::StoredRun;
+
+use super::{Piece, RawBytes};
 
 /// A part of a batch.
 pub(super) enum BatchItem {
@@ -44,7 +46,17 @@ impl Batch {
         self.items.iter().all(|item| matches!(item, BatchItem::Commands(_)))
     }
 
-    pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
+    /// What the pieces need of the devices.
+    pub fn stored_runs(&self) -> impl Iterator<Item = StoredRun> {
+        self.pieces().filter_map(|piece| match piece.raw {
+            RawBytes::Disk { start, length, has_checksums } => {
+                Some(StoredRun { start, length, has_checksums })
+            }
+            RawBytes::Item(_) => None,
+        })
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &Piece> {
         self.items.iter().filter_map(|item| match item {
             BatchItem::Piece(piece) => Some(piece),
             BatchItem::Commands(_) => None,

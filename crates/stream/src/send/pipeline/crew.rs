@@ -4,10 +4,11 @@ use vlinder_base::channel::{self, Receiver, Sender};
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::thread::{self, Scope};
+use vlinder_data::ContentSource;
 
 use super::batch::Batch;
 use super::work::carry_out;
-use crate::send::{ContentSource, SendError};
+use crate::send::SendError;
 use crate::wire::Protocol;
 
 /// Each worker holds what decompression takes beside its batch; more than so many would not fit.

@@ -5,14 +5,13 @@
 //! them in the order in which the walk gave them. How commands are cut depends on the pieces alone, so the
 //! stream is the same whatever a batch holds, and whichever thread works at it.
 //!
-//! Reading path: [`Piece`], `Batch`, `reading` (the requests of a batch), `work` (a batch becomes bytes),
+//! Reading path: [`Piece`], `Batch`, `work` (a batch becomes bytes),
 //! `crew` (threads), [`Output`] (order and bounds).
 
 mod batch;
 mod crew;
 mod output;
 mod piece;
-mod reading;
 mod work;
 
 pub(super) use crew::Crew;

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use vlinder_data::ContentSource;
+
 use super::batch::Batch;
 use super::work::carry_out;
 use super::{Crew, Piece};
+use crate::send::SendError;
 use crate::send::options::Progress;
-use crate::send::{ContentSource, SendError};
 use crate::wire::{Command, Protocol, StreamWriter, encode};
 
 /// Memory of a batch: small enough that each worker has one, large enough that a device gets many requests

@@ -1,13 +1,13 @@
 //! A batch becomes bytes of the stream.
 
 use vlinder_codec::compress::{Compression, decompress};
+use vlinder_data::{ContentSource, StoredBytes};
 use vlinder_format::Logical;
 use vlinder_format::file_extent::CompressionId;
 
 use super::batch::{Batch, BatchItem};
 use super::piece::{Form, Piece, RawBytes};
-use super::reading::StoredBytes;
-use crate::send::{ContentSource, SendError};
+use crate::send::SendError;
 use crate::wire::{Command, EncodedWrite, Protocol, WireError, encode};
 
 /// No compressed extent has more bytes, on disk or decompressed; what claims more is damaged.
@@ -33,7 +33,7 @@ pub(super) fn carry_out(
     if batch.is_ready() {
         return Ok(batch.commands);
     }
-    let stored = StoredBytes::read(source, &batch)?;
+    let stored = StoredBytes::read(source, batch.stored_runs())?;
     let capacity = batch.commands.len().saturating_add(usize::try_from(batch.data_bytes).unwrap_or(0));
     let mut output = Vec::with_capacity(capacity.saturating_add(capacity / 64));
     let (mut written, mut number) = (0, 0);
