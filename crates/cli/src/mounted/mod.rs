@@ -69,9 +69,19 @@ pub fn recognise(path: &Path, follow: Follow) -> Result<HostPath, Failure> {
 /// The most extents of a file that another user's server is believed: some 100 MiB here.
 const MAX_STRANGERS_RUNS: usize = 1 << 20;
 
+/// What statfs(2) tells of a Btrfs that the kernel has mounted (`BTRFS_SUPER_MAGIC`).
+const KERNEL_BTRFS: rustix::fs::FsWord = 0x9123_683e;
+
 /// The failure of a verb that needs an image or a mounted vlinder.
 pub fn no_mount(path: &Path) -> Failure {
-    Failure::new(Kind::Unsupported, "no image, and no path of a mounted vlinder")
+    // Scripts look for btrfs-progs' words (grub-btrfs, of `filesystem df`), which are true of no Btrfs.
+    let of_kernel = rustix::fs::statfs(path).is_ok_and(|found| found.f_type == KERNEL_BTRFS);
+    let text = if of_kernel {
+        "on a Btrfs that the kernel has mounted: no image, and no path of a mounted vlinder"
+    } else {
+        "not a btrfs filesystem: no image, and no path of a mounted vlinder"
+    };
+    Failure::new(Kind::Unsupported, text)
         .at(path.display())
         .hint("give IMAGE:/PATH; for a Btrfs that the kernel has mounted use btrfs-progs")
 }

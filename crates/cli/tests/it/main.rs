@@ -3,6 +3,7 @@
 mod advice;
 mod attributes;
 mod backup;
+mod btrbk;
 mod call_names;
 mod check;
 mod common;
@@ -25,6 +26,7 @@ mod odd;
 mod odd_images;
 mod odd_table;
 mod odd_walks;
+mod other_btrfs;
 mod place;
 mod probes;
 mod read_only;
