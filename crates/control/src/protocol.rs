@@ -145,6 +145,20 @@ pub enum Request {
         /// From where, in bytes; what the kernel has cached is handed over at 0.
         from: u64,
     },
+    /// Makes a range of a file share the extents of another's if both show the same bytes:
+    /// [`Answer::Deduped`]. For who may give both files to FIDEDUPERANGE.
+    FileDedupe {
+        /// The file whose extents stay.
+        source: Name,
+        /// Where its range begins, in bytes.
+        source_offset: u64,
+        /// The file that is to share them; it may lie in a read-only snapshot.
+        path: Name,
+        /// Where its range begins, in bytes.
+        offset: u64,
+        /// The bytes of both ranges.
+        length: u64,
+    },
     /// Counters and histograms: [`Answer::Statistics`].
     Statistics,
     /// Commits, and keeps the committed state on the devices so that the client can read it there:
@@ -240,6 +254,11 @@ pub enum Answer {
         block_bytes: u64,
         /// The next runs, in order; the file has no more if there are none, or one of them is the last.
         runs: Vec<FileRun>,
+    },
+    /// Whether both ranges show the same bytes, and share them from now on.
+    Deduped {
+        /// They do.
+        is_same: bool,
     },
     /// Counters and histograms.
     Statistics {

@@ -398,6 +398,8 @@ impl FileContent<'_> {
             self.check_change(target.0, refusing_copies(origin))?;
             self.begin_change(caller, target.0, origin)?;
             let _noting = self.store().background().noting();
+            let left = source.0.size().saturating_sub(source.1);
+            let length = if length == 0 { left } else { length };
             with_room(self.engine(), || {
                 Ok(vlinder_data::clone_range(
                     self.store(),

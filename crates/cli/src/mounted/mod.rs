@@ -388,9 +388,14 @@ impl Mounted {
 
     /// The file's size, the size of a block, and where its bytes lie.
     pub fn file_map(&self) -> Result<(u64, u64, Vec<MappedExtent>), Failure> {
+        self.file_map_of(&self.inner)
+    }
+
+    /// As [`Mounted::file_map`], for another file of the mount.
+    pub fn file_map_of(&self, path: &Name) -> Result<(u64, u64, Vec<MappedExtent>), Failure> {
         let (mut runs, mut from) = (Vec::<MappedExtent>::new(), 0);
         loop {
-            let request = Request::FileMap { path: self.inner(), from };
+            let request = Request::FileMap { path: path.clone(), from };
             let Answer::FileMap { size_bytes, block_bytes, runs: found } = self.request(&request)? else {
                 return Err(self.unexpected());
             };
