@@ -38,6 +38,7 @@ mod restore_items;
 mod restore_names;
 mod second_writer;
 mod setid;
+mod sharing;
 mod stream_files;
 mod stream_hostile;
 mod streams;

@@ -414,6 +414,7 @@ fn every_verb_that_opens_an_image_refuses_unknown_options() {
         vec!["inspect-internal", "rootid", path],
         vec!["inspect-internal", "inode-resolve", "257", path],
         vec!["filemap", &file],
+        vec!["dedupe", "--dry-run", &file],
     ];
     for call in &calls {
         for (option, word) in [("frob", "frob"), ("rw,transport=nope", "transport"), ("threads=x", "threads")]

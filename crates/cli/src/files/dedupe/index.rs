@@ -2,17 +2,16 @@
 
 use std::collections::HashMap;
 
-/// What a block of a file shows, and where it lies, as hashes.
+/// A block of a file that has something to share: what it shows, and where that lies, as hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    /// Of its bytes; [`NOTHING`] where it has none to share.
+    /// Its number in the file.
+    pub(super) number: u64,
+    /// Of its bytes.
     pub(super) content: u64,
     /// Of the extents that it consists of.
     pub(super) layout: u64,
 }
-
-/// The content of a block that is a hole, lies in the tree, or is not written yet.
-pub(super) const NOTHING: u64 = 0;
 
 /// A run of blocks of a file that show what a run of an earlier file, or an earlier run of the same one,
 /// shows.
@@ -20,24 +19,32 @@ pub(super) const NOTHING: u64 = 0;
 pub(super) struct SameBlocks {
     /// The number of the file with the earlier run.
     pub(super) source: usize,
-    /// Where that begins.
-    pub(super) source_block: usize,
-    /// Where the run begins.
-    pub(super) block: usize,
+    /// The block that it begins with.
+    pub(super) source_block: u64,
+    /// The block that the run begins with.
+    pub(super) block: u64,
     /// How many blocks they are.
-    pub(super) count: usize,
+    pub(super) count: u64,
     /// Both consist of the same extents already.
     pub(super) is_shared: bool,
 }
 
-/// All blocks of the files that were looked at: 16 bytes for each, and some 40 for each content.
+/// All blocks of the files that were looked at: 24 bytes for each, and some 40 for each content and layout.
 #[derive(Default)]
 pub(super) struct BlockIndex {
+    /// In the order of their numbers.
     files: Vec<Vec<Block>>,
-    /// The first block of each content: file and number.
+    /// The first block of each content: its file, and its place among the file's blocks.
     first: HashMap<u64, (usize, usize)>,
     /// The content of each layout, which is read once.
     contents: HashMap<u64, u64>,
+}
+
+/// A run that may go on.
+struct OpenRun {
+    run: SameBlocks,
+    /// Behind the last block of the earlier run, among its file's blocks.
+    next: usize,
 }
 
 impl BlockIndex {
@@ -51,46 +58,50 @@ impl BlockIndex {
         self.contents.insert(block.layout, block.content);
     }
 
-    /// Adds the next file; gives the runs of it, of `longest` blocks at most, that are to be found before.
-    pub(super) fn add(&mut self, blocks: Vec<Block>, longest: usize) -> Vec<SameBlocks> {
-        let number = self.files.len();
+    /// Adds the next file, with its blocks in the order of their numbers; gives the runs of it, of `longest`
+    /// blocks at most, that are to be found before.
+    pub(super) fn add(&mut self, blocks: Vec<Block>, longest: u64) -> Vec<SameBlocks> {
+        let file = self.files.len();
         self.files.push(blocks);
-        let (mut runs, mut open) = (Vec::new(), None::<SameBlocks>);
-        for position in 0..self.files[number].len() {
-            let block = self.files[number][position];
-            if let Some(run) = &mut open {
-                if run.count < longest && self.goes_on(run, number, block) {
-                    run.count += 1;
-                    continue;
-                }
-                runs.extend(open.take());
-            }
-            if block.content == NOTHING {
+        let (mut runs, mut open) = (Vec::new(), None::<OpenRun>);
+        for place in 0..self.files[file].len() {
+            let block = self.files[file][place];
+            if let Some(open) = &mut open
+                && open.run.count < longest
+                && self.goes_on(open, file, block)
+            {
+                open.run.count += 1;
+                open.next += 1;
                 continue;
             }
+            runs.extend(open.take().map(|open| open.run));
             match self.first.get(&block.content) {
-                Some(&(source, source_block)) => {
-                    let is_shared = self.files[source][source_block].layout == block.layout;
-                    open = Some(SameBlocks { source, source_block, block: position, count: 1, is_shared });
+                Some(&(source, earlier)) => {
+                    let found = self.files[source][earlier];
+                    let is_shared = found.layout == block.layout;
+                    let (source_block, block) = (found.number, block.number);
+                    let run = SameBlocks { source, source_block, block, count: 1, is_shared };
+                    open = Some(OpenRun { run, next: earlier + 1 });
                 }
-                None => drop(self.first.insert(block.content, (number, position))),
+                None => drop(self.first.insert(block.content, (file, place))),
             }
         }
-        runs.extend(open);
+        runs.extend(open.map(|open| open.run));
         runs
     }
 
-    /// Whether a run of file `number` goes on with this block: one operation shares all of it, and the extents
-    /// stay in as few pieces as they were.
-    fn goes_on(&self, run: &SameBlocks, number: usize, block: Block) -> bool {
-        let next = run.source_block + run.count;
-        // Of one file, the earlier run ends before the later one begins.
-        let is_before = run.source != number || next < run.block;
-        is_before
-            && block.content != NOTHING
-            && self.files[run.source].get(next).is_some_and(|source| {
-                source.content == block.content && (source.layout == block.layout) == run.is_shared
-            })
+    /// Whether a run of a file goes on with this block: one operation shares all of it, and the extents stay
+    /// in as few pieces as they were.
+    fn goes_on(&self, open: &OpenRun, file: usize, block: Block) -> bool {
+        let run = &open.run;
+        self.files[run.source].get(open.next).is_some_and(|source| {
+            // Of one file, the earlier run ends before the later one begins.
+            (run.source != file || source.number < run.block)
+                && source.number == run.source_block + run.count
+                && block.number == run.block + run.count
+                && source.content == block.content
+                && (source.layout == block.layout) == run.is_shared
+        })
     }
 }
 
@@ -100,57 +111,63 @@ mod tests {
 
     use super::*;
 
-    /// Files of few contents, at few places.
+    /// Files of few contents, at few places, with holes.
     fn files() -> impl Strategy<Value = Vec<Vec<Block>>> {
-        let block = (0..5_u64, 0..4_u64).prop_map(|(content, layout)| Block { content, layout });
-        proptest::collection::vec(proptest::collection::vec(block, 0..20), 1..6)
+        let block = (0..5_u64, 0..4_u64, 1..3_u64);
+        let file = proptest::collection::vec(block, 0..20).prop_map(|blocks| {
+            let numbered = |number: &mut u64, (content, layout, step)| {
+                *number += step;
+                Some(Block { number: *number, content, layout })
+            };
+            blocks.into_iter().scan(0, numbered).collect()
+        });
+        proptest::collection::vec(file, 1..6)
     }
 
     proptest! {
         #[test]
-        fn every_block_with_a_double_before_it_is_in_one_run(files in files(), longest in 1..6_usize) {
+        fn every_block_with_a_double_before_it_is_in_one_run(files in files(), longest in 1..6_u64) {
             let mut index = BlockIndex::default();
             let mut seen = std::collections::HashSet::new();
             for (number, blocks) in files.iter().enumerate() {
                 let runs = index.add(blocks.clone(), longest);
-                let mut covered = vec![0; blocks.len()];
+                let of = |file: usize, number: u64| files[file].iter().find(|block| block.number == number);
+                let mut covered = Vec::new();
                 for run in &runs {
                     prop_assert!(run.count >= 1 && run.count <= longest);
                     for step in 0..run.count {
-                        let (block, source) = (blocks[run.block + step], files[run.source][run.source_block + step]);
+                        let (block, source) = (of(number, run.block + step), of(run.source, run.source_block + step));
+                        let (block, source) = (block.unwrap(), source.unwrap());
                         prop_assert_eq!(block.content, source.content);
                         prop_assert_eq!(block.layout == source.layout, run.is_shared);
-                        covered[run.block + step] += 1;
+                        covered.push(block.number);
                     }
                     let earlier_end = run.source_block + run.count;
                     prop_assert!(run.source < number || run.source == number && earlier_end <= run.block);
                 }
-                for (block, covered) in blocks.iter().zip(covered) {
-                    let has_double = block.content != NOTHING && !seen.insert(block.content);
-                    prop_assert_eq!(covered, usize::from(has_double), "{:?} {:?}", block, runs);
-                }
+                let has_double = |block: &&Block| !seen.insert(block.content);
+                let doubles: Vec<u64> = blocks.iter().filter(has_double).map(|block| block.number).collect();
+                prop_assert_eq!(covered, doubles, "{:?}", runs);
             }
         }
     }
 
     #[test]
     fn a_copy_of_a_file_is_one_run() {
-        let block = |content, layout| Block { content, layout };
+        let file = |layouts: [u64; 3]| -> Vec<Block> {
+            let numbered = layouts.iter().zip(1..);
+            numbered.map(|(layout, number)| Block { number, content: number, layout: *layout }).collect()
+        };
         let mut index = BlockIndex::default();
-        assert_eq!(index.add(vec![block(1, 1), block(2, 2), block(3, 3)], 8), []);
-        let copy = index.add(vec![block(1, 4), block(2, 5), block(3, 6)], 8);
-        let whole = SameBlocks { source: 0, source_block: 0, block: 0, count: 3, is_shared: false };
-        assert_eq!(copy, [whole]);
-        let snapshot = index.add(vec![block(1, 1), block(2, 2), block(3, 3)], 8);
-        assert_eq!(snapshot, [SameBlocks { is_shared: true, ..whole }]);
+        assert_eq!(index.add(file([1, 2, 3]), 8), []);
+        let whole = SameBlocks { source: 0, source_block: 1, block: 1, count: 3, is_shared: false };
+        assert_eq!(index.add(file([4, 5, 6]), 8), [whole]);
+        assert_eq!(index.add(file([1, 2, 3]), 8), [SameBlocks { is_shared: true, ..whole }]);
         // What is shared in part is shared in the rest.
-        let half = index.add(vec![block(1, 1), block(2, 9), block(3, 9)], 8);
-        let (first, rest) = (
-            SameBlocks { count: 1, is_shared: true, ..whole },
-            SameBlocks { source_block: 1, block: 1, count: 2, ..whole },
-        );
-        assert_eq!(half, [first, rest]);
-        index.note(block(7, 70));
+        let first = SameBlocks { count: 1, is_shared: true, ..whole };
+        let rest = SameBlocks { source_block: 2, block: 2, count: 2, ..whole };
+        assert_eq!(index.add(file([1, 9, 9]), 8), [first, rest]);
+        index.note(Block { number: 0, content: 7, layout: 70 });
         assert_eq!((index.content_of(70), index.content_of(71)), (Some(7), None));
     }
 }

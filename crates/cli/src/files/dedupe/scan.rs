@@ -8,7 +8,7 @@ use vlinder_control::Name;
 use vlinder_format::inode::FileType;
 use vlinder_fs::data::MappedExtent;
 
-use super::index::{Block, BlockIndex, NOTHING, SameBlocks};
+use super::index::{Block, BlockIndex, SameBlocks};
 use super::volume::{DedupeFile, DedupeVolume, FileLayout};
 use super::{DedupeArguments, MAX_BLOCK_BYTES};
 use crate::devices::Purpose;
@@ -189,35 +189,43 @@ impl<'a> Scan<'a> {
         };
         let layout = volume.map(|volume| volume.layout(&file, &place)).transpose()?;
         let layout = layout.ok_or_else(|| Failure::usage("no file system"))?;
-        let (mut source, mut blocks) = (None, Vec::new());
-        let (mut runs, mut start) = (layout.runs.as_slice(), 0);
-        while start < layout.size_bytes {
-            let range = (start, start.saturating_add(self.arguments.block_size).min(layout.size_bytes));
-            let passed = runs.iter().take_while(|run| run.offset.saturating_add(run.length) <= start).count();
-            runs = runs.get(passed..).unwrap_or_default();
-            blocks.push(match layout_hash(&layout, runs, range) {
-                None => Block { content: NOTHING, layout: 0 },
-                Some(hash) => self.block(hash, location, &mut source, (range, layout.has_checksums))?,
-            });
+        let (mut source, mut blocks, block_size) = (None, Vec::new(), self.arguments.block_size);
+        let (mut runs, mut number) = (layout.runs.as_slice(), 0);
+        while let Some(run) = runs.first() {
+            // What lies between runs is a hole, which may be very long.
+            number = (run.offset / block_size).max(number);
+            let start = number * block_size;
+            let range = (start, start.saturating_add(block_size).min(layout.size_bytes));
+            if range.1 <= start {
+                break;
+            }
+            if let Some(layout_hash) = layout_hash(&layout, runs, range) {
+                let found = (number, layout_hash);
+                blocks.extend(self.block(found, location, &mut source, (range, layout.has_checksums))?);
+            }
             self.progress.add(range.1 - start);
-            start = range.1;
+            let end_of = |run: &MappedExtent| run.offset.saturating_add(run.length);
+            // So may be what has nothing to share: of one such run, the block that it ends in is next.
+            let skipped = if is_data(run) { 0 } else { (end_of(run).saturating_sub(1)) / block_size };
+            let passed = runs.iter().take_while(|run| end_of(run) <= range.1).count();
+            runs = runs.get(passed..).unwrap_or_default();
+            number = (number + 1).max(skipped);
         }
         self.files.push(Scanned { file, size_bytes: layout.size_bytes });
-        let longest = MAX_BLOCK_BYTES / self.arguments.block_size;
-        Ok(self.index.add(blocks, usize::try_from(longest).unwrap_or(1)))
+        Ok(self.index.add(blocks, MAX_BLOCK_BYTES / block_size))
     }
 
-    /// A block of a file, which is read unless its extents were.
+    /// A block of a file, which is read unless its extents were; none where the file was cut meanwhile.
     fn block(
         &mut self,
-        layout: u64,
+        (number, layout): (u64, u64),
         location: &Location,
         source: &mut Option<Box<dyn Source>>,
         ((start, end), has_checksums): ((u64, u64), bool),
-    ) -> Result<Block, Failure> {
+    ) -> Result<Option<Block>, Failure> {
         if let Some(content) = self.index.content_of(layout) {
             self.counts.bytes += end - start;
-            return Ok(Block { content, layout });
+            return Ok(Some(Block { number, content, layout }));
         }
         let source = match source {
             Some(source) => source,
@@ -226,27 +234,25 @@ impl<'a> Scan<'a> {
         let length = usize::try_from(end - start).unwrap_or(usize::MAX);
         self.buffer.resize(length, 0);
         if source.read_at(start, &mut self.buffer)? < length {
-            // It was cut meanwhile.
-            return Ok(Block { content: NOTHING, layout });
+            return Ok(None);
         }
         // Of files with and without checksums nothing is the same.
         self.buffer.push(u8::from(has_checksums));
-        let block = Block { content: hash(&self.buffer), layout };
+        let block = Block { number, content: hash(&self.buffer), layout };
         self.index.note(block);
         self.counts.bytes += end - start;
-        Ok(block)
+        Ok(Some(block))
     }
 
     /// Shares what was found before of the file that was read last.
     fn share(&mut self, location: &Location, found: &[SameBlocks]) -> Result<(), Failure> {
         let (Some(volume), Some(target)) = (&self.volume, self.files.last()) else { return Ok(()) };
         let (place, block_size) = (location.place(), self.arguments.block_size);
-        let at = |block: usize| u64::try_from(block).unwrap_or(u64::MAX).saturating_mul(block_size);
         let mut shared = 0;
         for run in found {
             let Some(source) = self.files.get(run.source) else { continue };
-            let (from, to) = (at(run.source_block), at(run.block));
-            let length = at(run.count).min(target.size_bytes.saturating_sub(to));
+            let (from, to) = (run.source_block * block_size, run.block * block_size);
+            let length = (run.count * block_size).min(target.size_bytes.saturating_sub(to));
             if run.is_shared {
                 self.counts.shared_before_bytes += length;
             } else if self.arguments.dry_run {
@@ -278,11 +284,12 @@ fn layout_hash(layout: &FileLayout, runs: &[MappedExtent], (start, end): (u64, u
     let mut words = vec![u64::from(layout.has_checksums), end - start];
     let mut has_data = false;
     for run in runs.iter().take_while(|run| run.offset < end) {
-        let logical = run.logical.filter(|_| !run.inline && !run.unflushed)?;
-        has_data |= !run.preallocated;
+        let logical = run.logical.filter(|_| run.preallocated || is_data(run))?;
+        has_data |= is_data(run);
         let skipped = start.saturating_sub(run.offset);
         // Of compressed runs the address is that of their extent.
-        let (address, inside) = if run.encoded { (logical.0, skipped) } else { (logical.0 + skipped, 0) };
+        let (address, inside) =
+            if run.encoded { (logical.0, skipped) } else { (logical.0.wrapping_add(skipped), 0) };
         let begin = run.offset.max(start) - start;
         let stop = run.offset.saturating_add(run.length).min(end) - start;
         words.extend([begin, stop, address, inside, u64::from(run.preallocated)]);
@@ -290,10 +297,14 @@ fn layout_hash(layout: &FileLayout, runs: &[MappedExtent], (start, end): (u64, u
     has_data.then(|| hash(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>()))
 }
 
-/// A hash that is never [`NOTHING`].
+/// Whether a run is bytes on disk.
+fn is_data(run: &MappedExtent) -> bool {
+    run.logical.is_some() && !(run.inline || run.unflushed || run.preallocated)
+}
+
 fn hash(bytes: &[u8]) -> u64 {
     let kind = ChecksumKind::Xxhash64;
     let mut word = [0; size_of::<u64>()];
     word.copy_from_slice(&checksum(kind, bytes).as_bytes(kind)[..size_of::<u64>()]);
-    u64::from_le_bytes(word).max(1)
+    u64::from_le_bytes(word)
 }
