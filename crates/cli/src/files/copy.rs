@@ -7,6 +7,7 @@
 mod copier;
 mod crew;
 mod options;
+mod same_file;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::FileTypeExt as _;
@@ -32,10 +33,10 @@ use crate::target::{Follow, Target};
 /// Where the destination is a directory, the copies go into it. Holes stay holes. A file that exists stays
 /// the file that it is: it keeps its owner, permissions, attributes, flags and, in an image, its further
 /// names, and gets the new content when all of that is there; until then, and where the copy fails, it has
-/// the old one. Within one file system the copy shares the extents of the source where it can: both are stored
-/// once until one of them changes. With -a or -p it gets the attributes of the source as well; with -a, one that has several
-/// names is replaced by a new file, as by cp -a. Of a pipe or character device, /dev/stdin among them, the
-/// content is copied, unless -r or -a is given.
+/// the old one. Within one file system the copy shares the extents of the source where it can: both are
+/// stored once until one of them changes. With -a or -p it gets the attributes of the source as well; with
+/// -a, one that has several names is replaced by a new file, as by cp -a. Of a pipe or character device,
+/// /dev/stdin among them, the content is copied, unless -r or -a is given.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "vlinder cp [OPTIONS] <SOURCE>... <DESTINATION>",

@@ -1,4 +1,5 @@
-//! The file verbs: `ls cat stat tree filemap dedupe cp mv rm mkdir ln`, on paths of the host and in images alike.
+//! The file verbs: `ls cat stat tree filemap dedupe cp mv rm mkdir ln`, on paths of the host and in images
+//! alike.
 
 mod cat;
 mod copy;

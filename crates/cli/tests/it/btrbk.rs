@@ -224,8 +224,8 @@ impl Backups {
     }
 }
 
-/// A word in which each timestamp of btrbk's is the number of its snapshot, in the order in which they came up
-/// under the snapshot's name. (Two runs in one second tell them apart by `_1`.)
+/// A word in which each timestamp of btrbk's is the number of its snapshot, in the order in which they came
+/// up under the snapshot's name. (Two runs in one second tell them apart by `_1`.)
 fn numbered(word: &str, times: &mut Vec<String>) -> String {
     const SHAPE: &str = "dddddddd\0dddddd+0000";
     let fits = |text: &str| {
@@ -352,10 +352,13 @@ fn what_changed_between_snapshots_is_told_as_on_linux() {
         );
         backups.btrbk("-c btrbk.conf snapshot", 0);
         let snaps = backups.names(&backups.from.at("snaps"), "home.");
-        let said = backups.btrbk(&format!("-c btrbk.conf diff FROM/snaps/{} FROM/snaps/{}", snaps[0], snaps[1]), 0);
+        let said =
+            backups.btrbk(&format!("-c btrbk.conf diff FROM/snaps/{} FROM/snaps/{}", snaps[0], snaps[1]), 0);
         backups.end();
         // How the bytes are cut into extents is each one's own.
-        let files = said.lines().filter(|line| ["added", "numbers", "random"].iter().any(|name| line.ends_with(name)));
+        let files = said
+            .lines()
+            .filter(|line| ["added", "numbers", "random"].iter().any(|name| line.ends_with(name)));
         files.map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
     });
     assert_eq!(kernel.len(), 3, "{kernel:?}");

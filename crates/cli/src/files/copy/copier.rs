@@ -10,6 +10,7 @@ use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::inode::FileType;
 
 use super::options::{CopyOptions, Reflink};
+use super::same_file::{is_same_file, itself};
 use crate::failure::{Failure, Kind};
 use crate::files::destination::dangling;
 use crate::files::mode;
@@ -597,23 +598,5 @@ impl<'a> Copier<'a> {
             failure.hint
         };
         self.note(Err(Failure { message, hint, ..failure }));
-    }
-}
-
-/// Whether two locations, of which the status is known, stand for one file.
-fn is_same_file(
-    (one, one_status): (&Location, &FileStatus),
-    (other, other_status): (&Location, &FileStatus),
-) -> bool {
-    (one.directory.origin(), one_status.volume, one_status.inode)
-        == (other.directory.origin(), other_status.volume, other_status.inode)
-}
-
-/// A directory that was entered, by what it was entered by: on the host another file may have its name by
-/// now.
-fn itself(entered: &Directory, named: &Location) -> Location {
-    match entered {
-        Directory::Host(_) => Location { directory: entered.clone(), name: b".".to_vec() },
-        Directory::Image(_) => named.clone(),
     }
 }
