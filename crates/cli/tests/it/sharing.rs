@@ -4,6 +4,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 use vlinder_base::random::{Random, SeededRandom};
@@ -273,13 +274,14 @@ fn no_write_is_lost_while_a_file_is_deduped() {
         });
         let file = std::fs::File::options().write(true).open(point.join("written")).unwrap();
         let written = (0..400_u32).try_for_each(|round| {
-            let at = usize::try_from(random.next_u64() % (LENGTH as u64 - 100_000)).unwrap();
-            let length = 1 + usize::try_from(random.next_u64() % 99_999).unwrap();
+            let at = usize::try_from(random.next_u64() % (LENGTH as u64 - 20_000)).unwrap();
+            let length = 1 + usize::try_from(random.next_u64() % 19_999).unwrap();
             // Every other write makes both files the same there again.
             let bytes =
                 if round % 2 == 0 { kept[at..at + length].to_vec() } else { vec![round as u8; length] };
             file.write_all_at(&bytes, at as u64)?;
             content[at..at + length].copy_from_slice(&bytes);
+            thread::sleep(Duration::from_millis(3));
             if round % 40 == 0 { file.sync_all() } else { Ok(()) }
         });
         ended.store(true, Ordering::Relaxed);

@@ -29,6 +29,20 @@ pub(super) struct SameBlocks {
     pub(super) is_shared: bool,
 }
 
+impl SameBlocks {
+    /// Its halves; none of a single block.
+    pub(super) fn halves(self) -> Option<[Self; 2]> {
+        let first = self.count / 2;
+        let rest = Self {
+            source_block: self.source_block + first,
+            block: self.block + first,
+            count: self.count - first,
+            ..self
+        };
+        (first > 0).then_some([Self { count: first, ..self }, rest])
+    }
+}
+
 /// All blocks of the files that were looked at: 24 bytes for each, and some 40 for each content and layout.
 #[derive(Default)]
 pub(super) struct BlockIndex {
@@ -167,6 +181,8 @@ mod tests {
         let first = SameBlocks { count: 1, is_shared: true, ..whole };
         let rest = SameBlocks { source_block: 2, block: 2, count: 2, ..whole };
         assert_eq!(index.add(file([1, 9, 9]), 8), [first, rest]);
+        assert_eq!(whole.halves(), Some([SameBlocks { count: 1, ..whole }, rest]));
+        assert_eq!(SameBlocks { count: 1, ..whole }.halves(), None);
         index.note(Block { number: 0, content: 7, layout: 70 });
         assert_eq!((index.content_of(70), index.content_of(71)), (Some(7), None));
     }

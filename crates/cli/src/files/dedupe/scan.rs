@@ -246,33 +246,37 @@ impl<'a> Scan<'a> {
 
     /// Shares what was found before of the file that was read last.
     fn share(&mut self, location: &Location, found: &[SameBlocks]) -> Result<(), Failure> {
-        let (Some(volume), Some(target)) = (&self.volume, self.files.last()) else { return Ok(()) };
-        let (place, block_size) = (location.place(), self.arguments.block_size);
-        let mut shared = 0;
-        for run in found {
-            let Some(source) = self.files.get(run.source) else { continue };
-            let (from, to) = (run.source_block * block_size, run.block * block_size);
-            let length = (run.count * block_size).min(target.size_bytes.saturating_sub(to));
-            if run.is_shared {
-                self.counts.shared_before_bytes += length;
-            } else if self.arguments.dry_run {
-                shared += length;
-            } else {
-                match volume.dedupe((&source.file, from), (&target.file, to), length, &place) {
-                    Ok(true) => shared += length,
-                    Ok(false) => self.counts.differing_bytes += length,
-                    // One of the files was cut, or only one has checksums, which a mount does not tell.
-                    Err(failure) if failure.kind == Kind::Invalid => self.counts.differing_bytes += length,
-                    Err(failure) => {
-                        self.counts.shared_bytes += shared;
-                        return Err(failure);
-                    }
-                }
-            }
-        }
-        self.counts.shared_bytes += shared;
+        let before = self.counts.shared_bytes;
+        let result = found.iter().try_for_each(|run| self.share_run(*run, location));
+        let shared = self.counts.shared_bytes - before;
         if self.arguments.verbose && shared > 0 {
-            self.session.tell(format!("{place}: {}", Units::Human(Base::Binary).show(shared)))?;
+            let text = Units::Human(Base::Binary).show(shared);
+            self.session.tell(format!("{}: {text}", location.place()))?;
+        }
+        result
+    }
+
+    /// Shares a run. Where something in it changed since it was read, its halves are tried.
+    fn share_run(&mut self, run: SameBlocks, location: &Location) -> Result<(), Failure> {
+        let (Some(volume), Some(target)) = (&self.volume, self.files.last()) else { return Ok(()) };
+        let Some(source) = self.files.get(run.source) else { return Ok(()) };
+        let block_size = self.arguments.block_size;
+        let (from, to) = (run.source_block * block_size, run.block * block_size);
+        let length = (run.count * block_size).min(target.size_bytes.saturating_sub(to));
+        if run.is_shared {
+            self.counts.shared_before_bytes += length;
+            return Ok(());
+        }
+        let is_same = self.arguments.dry_run
+            || match volume.dedupe((&source.file, from), (&target.file, to), length, &location.place()) {
+                // One of the files was cut, or only one has checksums, which a mount does not tell.
+                Err(failure) if failure.kind == Kind::Invalid => false,
+                other => other?,
+            };
+        match run.halves() {
+            _ if is_same => self.counts.shared_bytes += length,
+            Some(halves) => return halves.into_iter().try_for_each(|half| self.share_run(half, location)),
+            None => self.counts.differing_bytes += length,
         }
         Ok(())
     }
