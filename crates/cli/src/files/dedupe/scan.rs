@@ -267,12 +267,19 @@ impl<'a> Scan<'a> {
             self.counts.shared_before_bytes += length;
             return Ok(());
         }
-        let is_same = self.arguments.dry_run
-            || match volume.dedupe((&source.file, from), (&target.file, to), length, &location.place()) {
-                // One of the files was cut, or only one has checksums, which a mount does not tell.
-                Err(failure) if failure.kind == Kind::Invalid => false,
-                other => other?,
-            };
+        let deduped = if self.arguments.dry_run {
+            Ok(true)
+        } else {
+            volume.dedupe((&source.file, from), (&target.file, to), length, &location.place())
+        };
+        let is_same = match deduped {
+            // One of the files was cut, or only one has checksums, which a mount does not tell.
+            Err(failure) if failure.kind == Kind::Invalid => {
+                self.counts.differing_bytes += length;
+                return Ok(());
+            }
+            other => other?,
+        };
         match run.halves() {
             _ if is_same => self.counts.shared_bytes += length,
             Some(halves) => return halves.into_iter().try_for_each(|half| self.share_run(half, location)),
