@@ -288,11 +288,12 @@ fn no_write_is_lost_while_a_file_is_deduped() {
         written.unwrap();
         deduping.unwrap().join().unwrap()
     });
-    assert!(shared > 0);
     let read = |name: &str| std::fs::read(point.join(name)).unwrap();
-    assert!(read("kept") == kept && read("written") == content);
+    let seen = (read("kept"), read("written"));
     run([Path::new("umount"), &point]).done();
+    assert!(seen == (kept.clone(), content.clone()));
     assert!(run(["cat", &target(&image, "/written")]).done().out == content);
     assert!(run(["cat", &target(&image, "/kept")]).done().out == kept);
     run(["check", "--check-data-csum", image.to_str().unwrap()]).done();
+    assert!(shared > 0);
 }

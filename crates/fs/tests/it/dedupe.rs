@@ -69,6 +69,9 @@ impl Place {
     }
 }
 
+/// What it is, source and target with their offsets, the length, and how it ends.
+type Case<'a> = (&'a str, (&'a Arc<Inode>, u64), (&'a Arc<Inode>, u64), u64, Result<bool, Refusal>);
+
 fn noise(length: usize, seed: u32) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
@@ -126,7 +129,7 @@ fn ranges_and_files_are_refused_as_linux_does() {
     let appended = plain("app", &bytes);
     place.filesystem.attributes().set_flags(&root_user(), &appended, InodeFlags::APPEND).unwrap();
     let (mib, invalid) = (1 << 20, Err(Refusal::InvalidArgument));
-    let cases: [(&str, (&Arc<Inode>, u64), (&Arc<Inode>, u64), u64, Result<bool, Refusal>); 19] = [
+    let cases: [Case<'_>; 19] = [
         ("equal", (&source, 0), (&same, 0), 1_000_000, Ok(true)),
         ("without checksums", (&source, 0), (&without_checksums, 0), 1_000_000, invalid),
         ("immutable", (&source, 0), (&immutable, 0), 1_000_000, Err(Refusal::NotPermitted)),

@@ -442,7 +442,7 @@ impl<'a> Copier<'a> {
         // What gets its owner later is nobody else's until then.
         let permissions = if self.keeps() { 0o600 } else { status.permissions & 0o777 };
         let mut sink = self.sink(to, permissions, overwritten)?;
-        if self.is_shared(&*source, &mut *sink, status)? {
+        if self.is_shared(&*source, &mut *sink, status.size_bytes)? {
             return Ok((sink, 0));
         }
         let mut end = 0;
@@ -458,20 +458,15 @@ impl<'a> Copier<'a> {
     }
 
     /// Shares the extents of a file, if that is wished and can be.
-    fn is_shared(
-        &self,
-        source: &dyn Source,
-        sink: &mut dyn Sink,
-        status: &FileStatus,
-    ) -> Result<bool, Failure> {
+    fn is_shared(&self, source: &dyn Source, sink: &mut dyn Sink, size_bytes: u64) -> Result<bool, Failure> {
         // Nothing can be shared of an empty file, nor be refused.
-        if self.options.reflink == Reflink::Never || status.size_bytes == 0 {
+        if self.options.reflink == Reflink::Never || size_bytes == 0 {
             return Ok(false);
         }
         match (sink.share(source.content())?, self.options.reflink) {
             (Shared::Whole, _) => {
-                self.shared_bytes.fetch_add(status.size_bytes, Ordering::Relaxed);
-                self.progress.add(status.size_bytes);
+                self.shared_bytes.fetch_add(size_bytes, Ordering::Relaxed);
+                self.progress.add(size_bytes);
                 Ok(true)
             }
             (Shared::Refused(failure), Reflink::Always) => {

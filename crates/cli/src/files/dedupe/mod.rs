@@ -1,6 +1,7 @@
 //! `dedupe`: files share the extents of what they have in common.
 
 mod index;
+mod options;
 mod scan;
 mod volume;
 
@@ -9,6 +10,7 @@ use std::ffi::OsString;
 use clap::Args;
 use serde_json::json;
 
+use self::options::{DedupeOptions, MAX_BLOCK_BYTES};
 use self::scan::Scan;
 use crate::failure::{ExitStatus, Failure};
 use crate::image::{ImageArguments, Images};
@@ -47,9 +49,6 @@ pub struct DedupeArguments {
     targets: Vec<OsString>,
 }
 
-/// What a block may have at most; one operation shares no more either.
-const MAX_BLOCK_BYTES: u64 = 16 << 20;
-
 fn parse_block(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text)?;
     if bytes.is_power_of_two() && (4096..=MAX_BLOCK_BYTES).contains(&bytes) {
@@ -61,7 +60,8 @@ fn parse_block(text: &str) -> Result<u64, String> {
 /// Runs the verb.
 pub fn run(arguments: &DedupeArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
-    let mut scan = Scan::new(arguments, session);
+    let DedupeArguments { dry_run, block_size, verbose, .. } = *arguments;
+    let mut scan = Scan::new(DedupeOptions { dry_run, block_size, verbose }, session);
     for target in &arguments.targets {
         if let Err(failure) = scan.target(&images, target) {
             scan.note(Err(failure));

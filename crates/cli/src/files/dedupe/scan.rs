@@ -9,8 +9,8 @@ use vlinder_format::inode::FileType;
 use vlinder_fs::data::MappedExtent;
 
 use super::index::{Block, BlockIndex, SameBlocks};
+use super::options::{DedupeOptions, MAX_BLOCK_BYTES};
 use super::volume::{DedupeFile, DedupeVolume, FileLayout};
-use super::{DedupeArguments, MAX_BLOCK_BYTES};
 use crate::devices::Purpose;
 use crate::failure::{Failure, Kind};
 use crate::image::{Images, InImage};
@@ -50,7 +50,7 @@ struct ScanFrame {
 
 /// All that was read until now.
 pub(super) struct Scan<'a> {
-    arguments: &'a DedupeArguments,
+    options: DedupeOptions,
     session: &'a Session,
     progress: Progress,
     volume: Option<DedupeVolume>,
@@ -64,9 +64,9 @@ pub(super) struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     /// Nothing is read yet.
-    pub(super) fn new(arguments: &'a DedupeArguments, session: &'a Session) -> Self {
+    pub(super) fn new(options: DedupeOptions, session: &'a Session) -> Self {
         Self {
-            arguments,
+            options,
             session,
             progress: Progress::new(session, "deduplicating", None),
             volume: None,
@@ -91,7 +91,7 @@ impl<'a> Scan<'a> {
 
     /// Reads a file, or all files in a directory.
     pub(super) fn target(&mut self, images: &Images<'_>, target: &OsStr) -> Result<(), Failure> {
-        let purpose = if self.arguments.dry_run { Purpose::Read } else { Purpose::Write };
+        let purpose = if self.options.dry_run { Purpose::Read } else { Purpose::Write };
         let (location, volume) = match images.locate_in_image(target, purpose, Follow::Yes)? {
             InImage::Opened(location) => {
                 let Directory::Image(directory) = &location.directory else {
@@ -100,7 +100,11 @@ impl<'a> Scan<'a> {
                 let volume = DedupeVolume::Image(directory.image().clone());
                 (location, volume)
             }
-            InImage::Mounted(mounted) => (mounted.location()?, DedupeVolume::Mounted(mounted)),
+            InImage::Mounted(mounted) => {
+                // What is in memory alone has no extents to be shared.
+                mounted.sync()?;
+                (mounted.location()?, DedupeVolume::Mounted(Box::new(mounted)))
+            }
         };
         let path = match &volume {
             DedupeVolume::Mounted(mounted) => mounted.inner().0,
@@ -189,7 +193,7 @@ impl<'a> Scan<'a> {
         };
         let layout = volume.map(|volume| volume.layout(&file, &place)).transpose()?;
         let layout = layout.ok_or_else(|| Failure::usage("no file system"))?;
-        let (mut source, mut blocks, block_size) = (None, Vec::new(), self.arguments.block_size);
+        let (mut source, mut blocks, block_size) = (None, Vec::new(), self.options.block_size);
         let (mut runs, mut number) = (layout.runs.as_slice(), 0);
         while let Some(run) = runs.first() {
             // What lies between runs is a hole, which may be very long.
@@ -249,7 +253,7 @@ impl<'a> Scan<'a> {
         let before = self.counts.shared_bytes;
         let result = found.iter().try_for_each(|run| self.share_run(*run, location));
         let shared = self.counts.shared_bytes - before;
-        if self.arguments.verbose && shared > 0 {
+        if self.options.verbose && shared > 0 {
             let text = Units::Human(Base::Binary).show(shared);
             self.session.tell(format!("{}: {text}", location.place()))?;
         }
@@ -260,14 +264,14 @@ impl<'a> Scan<'a> {
     fn share_run(&mut self, run: SameBlocks, location: &Location) -> Result<(), Failure> {
         let (Some(volume), Some(target)) = (&self.volume, self.files.last()) else { return Ok(()) };
         let Some(source) = self.files.get(run.source) else { return Ok(()) };
-        let block_size = self.arguments.block_size;
+        let block_size = self.options.block_size;
         let (from, to) = (run.source_block * block_size, run.block * block_size);
         let length = (run.count * block_size).min(target.size_bytes.saturating_sub(to));
         if run.is_shared {
             self.counts.shared_before_bytes += length;
             return Ok(());
         }
-        let deduped = if self.arguments.dry_run {
+        let deduped = if self.options.dry_run {
             Ok(true)
         } else {
             volume.dedupe((&source.file, from), (&target.file, to), length, &location.place())

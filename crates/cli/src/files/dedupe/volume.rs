@@ -13,7 +13,7 @@ use crate::place::image::{OpenImage, from_fs};
 /// A file system.
 pub(super) enum DedupeVolume {
     Image(Arc<OpenImage>),
-    Mounted(Mounted),
+    Mounted(Box<Mounted>),
 }
 
 /// A file of it.
@@ -41,7 +41,7 @@ impl DedupeVolume {
         }
     }
 
-    /// Where the bytes of a file lie. What is not written yet is written first.
+    /// Where the bytes of a file lie.
     pub(super) fn layout(&self, file: &DedupeFile, place: &str) -> Result<FileLayout, Failure> {
         match (self, file) {
             (Self::Image(image), DedupeFile::InImage(id)) => {
