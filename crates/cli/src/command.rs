@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, CommandFactory, Parser, Subcommand};
 
 use crate::failure::{ExitStatus, Failure};
 use crate::session::{Format, Program, Session};
 use crate::{
-    check, diff, files, filesystem, fsck, generate, inspect, mistake, mkfs, mount, property, receive,
-    restore, send, stats, stream, subvolume, umount,
+    check, diff, files, filesystem, fsck, generate, inspect, mistake, mkfs, mount, other_btrfs, property,
+    receive, restore, send, stats, stream, subvolume, umount, version,
 };
 
 /// Btrfs without the kernel: create, read, write, snapshot, check and mount images in the real Btrfs format.
@@ -37,7 +38,16 @@ pub struct Btrfs {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
-    verb: BtrfsVerb,
+    verb: ProgsVerb,
+}
+
+/// The verbs of `btrfs`.
+// A verb is described where its arguments are: a comment here would take the place of that description.
+#[derive(Subcommand, Debug)]
+enum ProgsVerb {
+    #[command(flatten)]
+    Shared(BtrfsVerb),
+    Version(version::VersionArguments),
 }
 
 /// Make a Btrfs file system on a file or block device (by vlinder).
@@ -171,8 +181,12 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             })
         }
         Some("btrfs") => parse::<Btrfs>(Program::Btrfs, &arguments, |program, verb| {
-            let global = program.global.with_quiet(program.verb.asks_for_quiet());
-            run(Program::Btrfs, global, verb, |session| dispatch_btrfs(&program.verb, session))
+            let asks_for_quiet = matches!(&program.verb, ProgsVerb::Shared(verb) if verb.asks_for_quiet());
+            let global = program.global.with_quiet(asks_for_quiet);
+            run(Program::Btrfs, global, verb, |session| match &program.verb {
+                ProgsVerb::Shared(verb) => dispatch_btrfs(verb, session),
+                ProgsVerb::Version(_) => version::run(session),
+            })
         }),
         _ => parse::<Vlinder>(Program::Vlinder, &arguments, |program, verb| {
             let asks_for_quiet = matches!(&program.verb, Verb::Btrfs(verb) if verb.asks_for_quiet());
@@ -186,21 +200,38 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 /// Parses the arguments and hands them on, with the verb's name.
 fn parse<P: Parser>(program: Program, arguments: &[OsString], go: impl Fn(P, String) -> u8) -> u8 {
     let mut command = as_called(P::command(), program);
-    let parsed = command.try_get_matches_from_mut(arguments).and_then(|matches| {
+    let matches = command.try_get_matches_from_mut(arguments);
+    if program == Program::Btrfs {
+        match &matches {
+            Ok(matches) => other_btrfs::hand_on_foreign(&command, matches, arguments),
+            Err(error) if mistake::is_unknown(error) => other_btrfs::hand_on_unknown(arguments),
+            Err(_) => {}
+        }
+    }
+    let parsed = matches.and_then(|matches| {
         let verb = verb_name(&matches);
         P::from_arg_matches(&matches).map(|parsed| (verb, parsed))
     });
     match parsed {
         Ok((verb, parsed)) => go(parsed, verb),
+        Err(error) if program == Program::Btrfs && error.kind() == ErrorKind::DisplayVersion => {
+            let session = Session::new(program, "version".to_owned(), false, false);
+            session.end(version::run(&session))
+        }
         Err(error) => {
             if let Some(failure) = mistake::unknown_verb(&error, &command, arguments, program) {
-                eprintln!("{}: {failure}", program.name());
+                eprintln!("{}{failure}", program.error_prefix());
                 return program.code(ExitStatus::Usage);
             }
             let error = mistake::with_several_marked(error);
             // Help and version are asked for; anything else is a mistake of usage, told on standard error.
             let status = if error.use_stderr() { ExitStatus::Usage } else { ExitStatus::Done };
-            let _ = error.print();
+            if program == Program::Btrfs && error.use_stderr() {
+                let text = error.to_string();
+                eprint!("{}{}", program.error_prefix(), text.strip_prefix("error: ").unwrap_or(&text));
+            } else {
+                let _ = error.print();
+            }
             program.code(status)
         }
     }

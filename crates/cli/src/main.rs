@@ -16,7 +16,7 @@
 //! | mounts and images | [`mounted`], [`devices`], [`leased`], [`image`] (what a verb has open) |
 //! | file systems wherever they lie | [`object`] |
 //! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`inspect`], [`check`], [`restore`], [`send`], [`receive`], [`diff`], [`stream`], … |
-//! | programs | [`command`] |
+//! | programs | [`command`], [`other_btrfs`] |
 
 mod caller;
 mod check;
@@ -45,6 +45,7 @@ mod mounted;
 mod object;
 mod option_help;
 mod options;
+mod other_btrfs;
 mod output;
 mod place;
 mod progress;
@@ -64,6 +65,7 @@ mod times;
 mod umount;
 mod units;
 mod values;
+mod version;
 
 use std::process::ExitCode;
 

@@ -41,6 +41,11 @@ const NOT_THERE_YET: [(&str, &str, On); 16] = [
 const OTHERWISE: [(&str, &str); 2] =
     [("fsck", "check looks for damage"), ("version", "--version prints the version of vlinder")];
 
+/// Whether the parser met a verb or a flag that is not there.
+pub fn is_unknown(error: &clap::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument)
+}
+
 /// A verb of btrfs-progs, by its name or the beginning of it, that was asked for in vain, or one that goes by
 /// another name.
 pub fn unknown_verb(

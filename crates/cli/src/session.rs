@@ -34,6 +34,11 @@ impl Program {
         }
     }
 
+    /// What its errors begin with; scripts look for that of btrfs-progs.
+    pub fn error_prefix(self) -> String {
+        if self == Self::Btrfs { "ERROR: ".to_owned() } else { format!("{}: ", self.name()) }
+    }
+
     /// What the process ends with; btrfs-progs knows only 0 and 1.
     pub const fn code(self, status: ExitStatus) -> u8 {
         match (self, status) {
@@ -133,20 +138,28 @@ impl Session {
 
     /// Says on standard error what went wrong with one of several things.
     pub fn complain(&self, failure: &Failure) {
-        eprintln!("{}: {failure}", self.program.name());
+        eprintln!("{}{failure}", self.program.error_prefix());
     }
 
     /// Says on standard error what a verb does that goes on until it is ended: not with `--quiet`, not with
     /// `--json`.
     pub fn note(&self, text: impl AsRef<str>) {
         if !self.quiet && !self.json {
-            eprintln!("{}: {}", self.program.name(), lines_escaped(text.as_ref()));
+            let prefix = match self.program {
+                Program::Btrfs => String::new(),
+                other => format!("{}: ", other.name()),
+            };
+            eprintln!("{prefix}{}", lines_escaped(text.as_ref()));
         }
     }
 
     /// Says on standard error what the user should know though the verb goes on.
     pub fn warn(&self, text: impl AsRef<str>) {
-        eprintln!("{}: warning: {}", self.program.name(), lines_escaped(text.as_ref()));
+        let prefix = match self.program {
+            Program::Btrfs => "WARNING: ".to_owned(),
+            other => format!("{}: warning: ", other.name()),
+        };
+        eprintln!("{prefix}{}", lines_escaped(text.as_ref()));
     }
 
     /// Ends the session: hands the output over, reports a failure, and gives the process's number.

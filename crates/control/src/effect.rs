@@ -22,6 +22,7 @@ impl Request {
             | Self::SubvolumeDelete { .. }
             | Self::SubvolumeSetDefault { .. }
             | Self::LabelSet { .. }
+            | Self::FileDedupe { .. }
             | Self::Receive { .. }
             | Self::ReceiveDiscard { .. }
             | Self::PropertySet { .. } => Effect::Changes,

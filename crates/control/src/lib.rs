@@ -18,6 +18,7 @@ mod dead_sockets;
 mod effect;
 mod error;
 pub mod executor;
+mod file_records;
 mod frame;
 mod last_resort;
 mod limits;

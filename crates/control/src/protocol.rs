@@ -9,6 +9,7 @@ use vlinder_fs::Condition;
 use vlinder_transaction::ReadOnlyReason;
 
 use crate::ErrorBody;
+pub use crate::file_records::FileRun;
 use crate::limits::as_printable;
 pub use crate::mount_records::{LeasedDevice, MountInformation};
 pub use crate::name::Name;
@@ -145,6 +146,20 @@ pub enum Request {
         /// From where, in bytes; what the kernel has cached is handed over at 0.
         from: u64,
     },
+    /// Makes a range of a file share the extents of another's if both show the same bytes:
+    /// [`Answer::Deduped`]. For who may give both files to FIDEDUPERANGE.
+    FileDedupe {
+        /// The file whose extents stay.
+        source: Name,
+        /// Where its range begins, in bytes.
+        source_offset: u64,
+        /// The file that is to share them; it may lie in a read-only snapshot.
+        path: Name,
+        /// Where its range begins, in bytes.
+        offset: u64,
+        /// The bytes of both ranges.
+        length: u64,
+    },
     /// Counters and histograms: [`Answer::Statistics`].
     Statistics,
     /// Commits, and keeps the committed state on the devices so that the client can read it there:
@@ -241,6 +256,11 @@ pub enum Answer {
         /// The next runs, in order; the file has no more if there are none, or one of them is the last.
         runs: Vec<FileRun>,
     },
+    /// Whether both ranges show the same bytes, and share them from now on.
+    Deduped {
+        /// They do.
+        is_same: bool,
+    },
     /// Counters and histograms.
     Statistics {
         /// By name.
@@ -285,29 +305,6 @@ pub enum Answer {
     },
     /// The mount has ended and all is durable.
     Finished,
-}
-
-/// A run of a file, with the facts of FS_IOC_FIEMAP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileRun {
-    /// Where it begins in the file.
-    pub offset_bytes: u64,
-    /// Its bytes in the file.
-    pub length_bytes: u64,
-    /// Where it begins in the file system's address space; none for unflushed and inline data.
-    pub logical_bytes: Option<u64>,
-    /// Not on disk yet.
-    pub delalloc: bool,
-    /// Space that was never written.
-    pub preallocated: bool,
-    /// In the tree.
-    pub inline: bool,
-    /// Compressed.
-    pub encoded: bool,
-    /// Others refer to its extent too.
-    pub shared: bool,
-    /// The file's last.
-    pub last: bool,
 }
 
 /// A point in time.

@@ -51,6 +51,12 @@ pub fn clone_range(
             None => return Ok(()),
         }
     }
+    share_with(store, &plan)
+}
+
+/// Carries out a plan of which no byte lies in an item.
+pub(crate) fn share_with(store: &FileStore, plan: &ClonePlan<'_>) -> Result<()> {
+    let (source, target) = (plan.source, plan.target);
     let same = Arc::ptr_eq(source, target);
     let (first, second) = if source.id() < target.id() { (source, target) } else { (target, source) };
     let _first = flush::lock_settled(store, first);
@@ -154,7 +160,7 @@ impl Copy<'_> {
 }
 
 /// A clone that may be done.
-struct ClonePlan<'a> {
+pub(crate) struct ClonePlan<'a> {
     source: &'a Arc<FileNode>,
     target: &'a Arc<FileNode>,
     /// Whole sectors of the source.
@@ -166,7 +172,8 @@ struct ClonePlan<'a> {
 }
 
 impl<'a> ClonePlan<'a> {
-    fn new(
+    /// None where there is nothing to clone.
+    pub(crate) fn new(
         store: &FileStore,
         source: &'a Arc<FileNode>,
         source_offset: u64,
@@ -202,7 +209,7 @@ impl<'a> ClonePlan<'a> {
 
     /// The sectors of the source whose bytes lie in an item, which is the file's first, as far as they are to
     /// be cloned.
-    fn inline_part(&self, store: &FileStore) -> Result<Option<ByteRange>> {
+    pub(crate) fn inline_part(&self, store: &FileStore) -> Result<Option<ByteRange>> {
         if self.from.start() > 0 {
             return Ok(None);
         }
@@ -219,7 +226,7 @@ impl<'a> ClonePlan<'a> {
     }
 
     /// The same without a part at its start; none where that is all.
-    fn after(&self, part: ByteRange) -> Option<Self> {
+    pub(crate) fn after(&self, part: ByteRange) -> Option<Self> {
         let rest = ByteRange::new(part.end(), self.from.end()).filter(|_| part.end() < self.source.size())?;
         let to = ByteRange::new(self.shifted(part.end()), self.to.end())?;
         Some(Self { from: rest, to, ..*self }).filter(|plan| !plan.from.is_empty())

@@ -10,6 +10,7 @@ use vlinder_format::inode::{FileType, InodeFlags};
 use vlinder_transaction::Engine;
 
 use crate::access_time::AccessTimeRule;
+use crate::dedupe::{require_dedupable, require_dedupe_right, with_both_alone};
 use crate::inode::Inode;
 use crate::maintenance::Maintenance;
 use crate::missing_codec::refuse_without_codec;
@@ -398,8 +399,50 @@ impl FileContent<'_> {
             self.check_change(target.0, refusing_copies(origin))?;
             self.begin_change(caller, target.0, origin)?;
             let _noting = self.store().background().noting();
+            let left = source.0.size().saturating_sub(source.1);
+            let length = if length == 0 { left } else { length };
             with_room(self.engine(), || {
                 Ok(vlinder_data::clone_range(
+                    self.store(),
+                    source.0.node(),
+                    source.1,
+                    target.0.node(),
+                    target.1,
+                    length,
+                )?)
+            })
+        })
+    }
+
+    /// Makes a range of one file share the extents of another's if both show the same bytes
+    /// (FIDEDUPERANGE); gives whether they do. Content and times stay as they are, and a read-only snapshot
+    /// may be the target.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidArgument`] where a border is not aligned or behind the end of a file, where ranges
+    /// of one file overlap, or where only one of the files has checksums; [`Refusal::NotPermitted`] for a
+    /// caller who may not write the target, does not own it and is no administrator, and for an immutable
+    /// target; [`Refusal::AccessDenied`] for one who may not read the source; [`Refusal::ReadOnly`] where the
+    /// whole file system is; what reading and the trees met.
+    pub fn dedupe_range(
+        &self,
+        caller: &Caller,
+        source: (&Arc<Inode>, u64),
+        target: (&Arc<Inode>, u64),
+        length: u64,
+    ) -> Result<bool> {
+        if self.store().is_read_only() {
+            return Err(Refusal::ReadOnly.into());
+        }
+        require_regular(source.0)?;
+        require_regular(target.0)?;
+        self.rights().access(caller, source.0, Access::READ)?;
+        require_dedupe_right(self.rights(), caller, target.0)?;
+        with_both_alone(source.0, target.0, || {
+            require_dedupable(target.0)?;
+            let _noting = self.store().background().noting();
+            with_room(self.engine(), || {
+                Ok(vlinder_data::dedupe_range(
                     self.store(),
                     source.0.node(),
                     source.1,

@@ -36,6 +36,7 @@ mod closer;
 mod condition;
 mod create;
 pub mod data;
+mod dedupe;
 mod direct;
 mod directory;
 mod error;

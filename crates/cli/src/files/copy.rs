@@ -7,6 +7,7 @@
 mod copier;
 mod crew;
 mod options;
+mod same_file;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::FileTypeExt as _;
@@ -17,7 +18,7 @@ use serde_json::json;
 use vlinder_format::inode::FileType;
 
 pub use self::copier::Copier;
-pub use self::options::CopyOptions;
+pub use self::options::{CopyOptions, Reflink};
 use super::destination::{TakenNames, destination};
 use super::guards::spare_target;
 use crate::devices::Purpose;
@@ -32,9 +33,10 @@ use crate::target::{Follow, Target};
 /// Where the destination is a directory, the copies go into it. Holes stay holes. A file that exists stays
 /// the file that it is: it keeps its owner, permissions, attributes, flags and, in an image, its further
 /// names, and gets the new content when all of that is there; until then, and where the copy fails, it has
-/// the old one. With -a or -p it gets the attributes of the source as well; with -a, one that has several
-/// names is replaced by a new file, as by cp -a. Of a pipe or character device, /dev/stdin among them, the
-/// content is copied, unless -r or -a is given.
+/// the old one. Within one file system the copy shares the extents of the source where it can: both are
+/// stored once until one of them changes. With -a or -p it gets the attributes of the source as well; with
+/// -a, one that has several names is replaced by a new file, as by cp -a. Of a pipe or character device,
+/// /dev/stdin among them, the content is copied, unless -r or -a is given.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "vlinder cp [OPTIONS] <SOURCE>... <DESTINATION>",
@@ -70,6 +72,17 @@ pub struct CopyArguments {
     /// Take the destination as the copy's name, even if it is a directory.
     #[arg(short = 'T', long)]
     no_target_directory: bool,
+    /// Share the extents of the source, within one file system: auto, where that can be; always, or the copy
+    /// of the file fails; never. Without a word it is always.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "always"
+    )]
+    reflink: Reflink,
     /// Tell each file that is copied.
     #[arg(short, long)]
     verbose: bool,
@@ -91,6 +104,7 @@ impl CopyArguments {
             no_clobber: self.no_clobber,
             verbose: self.verbose,
             replaces: false,
+            reflink: self.reflink,
         }
     }
 }
@@ -157,12 +171,13 @@ pub fn run(arguments: &CopyArguments, session: &Session) -> Result<ExitStatus, F
             copier.note(Err(failure));
         }
     }
-    let (mut tally, bytes) = copier.end();
+    let (mut tally, bytes, shared) = copier.end();
     images.close()?;
     if session.json {
         session.object(json!({
             "copied": tally.done(),
             "copied_bytes": bytes,
+            "shared_bytes": shared,
             "failures": tally.failed(),
             "errors": tally.errors(),
         }))?;

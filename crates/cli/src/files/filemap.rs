@@ -82,7 +82,11 @@ fn one(images: &Images<'_>, target: &OsString) -> Result<(u64, u64, Vec<MappedEx
     }
 }
 
-fn all_runs(
+/// The runs of a file of an image.
+///
+/// # Errors
+/// What reading the trees met.
+pub fn all_runs(
     filesystem: &Filesystem,
     inode: &vlinder_base::sync::Arc<Inode>,
 ) -> Result<Vec<MappedExtent>, vlinder_fs::FsError> {

@@ -1,7 +1,9 @@
-//! The file verbs: `ls cat stat tree filemap cp mv rm mkdir ln`, on paths of the host and in images alike.
+//! The file verbs: `ls cat stat tree filemap dedupe cp mv rm mkdir ln`, on paths of the host and in images
+//! alike.
 
 mod cat;
 mod copy;
+mod dedupe;
 mod destination;
 mod filemap;
 mod guards;
@@ -32,6 +34,7 @@ pub enum FileVerb {
     Ln(make::LinkArguments),
     Tree(tree::TreeArguments),
     Filemap(filemap::FilemapArguments),
+    Dedupe(dedupe::DedupeArguments),
 }
 
 /// Runs a verb.
@@ -47,5 +50,6 @@ pub fn run(verb: &FileVerb, session: &Session) -> Result<ExitStatus, Failure> {
         FileVerb::Ln(arguments) => make::run_link(arguments, session),
         FileVerb::Tree(arguments) => tree::run(arguments, session),
         FileVerb::Filemap(arguments) => filemap::run(arguments, session),
+        FileVerb::Dedupe(arguments) => dedupe::run(arguments, session),
     }
 }

@@ -69,9 +69,19 @@ pub fn recognise(path: &Path, follow: Follow) -> Result<HostPath, Failure> {
 /// The most extents of a file that another user's server is believed: some 100 MiB here.
 const MAX_STRANGERS_RUNS: usize = 1 << 20;
 
+/// What statfs(2) tells of a Btrfs that the kernel has mounted (`BTRFS_SUPER_MAGIC`).
+const KERNEL_BTRFS: rustix::fs::FsWord = 0x9123_683e;
+
 /// The failure of a verb that needs an image or a mounted vlinder.
 pub fn no_mount(path: &Path) -> Failure {
-    Failure::new(Kind::Unsupported, "no image, and no path of a mounted vlinder")
+    // Scripts look for btrfs-progs' words (grub-btrfs, of `filesystem df`), which are true of no Btrfs.
+    let of_kernel = rustix::fs::statfs(path).is_ok_and(|found| found.f_type == KERNEL_BTRFS);
+    let text = if of_kernel {
+        "on a Btrfs that the kernel has mounted: no image, and no path of a mounted vlinder"
+    } else {
+        "not a btrfs filesystem: no image, and no path of a mounted vlinder"
+    };
+    Failure::new(Kind::Unsupported, text)
         .at(path.display())
         .hint("give IMAGE:/PATH; for a Btrfs that the kernel has mounted use btrfs-progs")
 }
@@ -378,9 +388,14 @@ impl Mounted {
 
     /// The file's size, the size of a block, and where its bytes lie.
     pub fn file_map(&self) -> Result<(u64, u64, Vec<MappedExtent>), Failure> {
+        self.file_map_of(&self.inner)
+    }
+
+    /// As [`Mounted::file_map`], for another file of the mount.
+    pub fn file_map_of(&self, path: &Name) -> Result<(u64, u64, Vec<MappedExtent>), Failure> {
         let (mut runs, mut from) = (Vec::<MappedExtent>::new(), 0);
         loop {
-            let request = Request::FileMap { path: self.inner(), from };
+            let request = Request::FileMap { path: path.clone(), from };
             let Answer::FileMap { size_bytes, block_bytes, runs: found } = self.request(&request)? else {
                 return Err(self.unexpected());
             };

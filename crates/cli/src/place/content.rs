@@ -1,5 +1,10 @@
 //! Files that are read and written.
 
+use std::fs::File;
+
+use vlinder_base::sync::Arc;
+use vlinder_fs::Inode;
+
 use super::attributes::Attributed;
 use super::status::FileStatus;
 use crate::failure::Failure;
@@ -10,8 +15,28 @@ pub type Run<'a> = (u64, &'a [u8]);
 /// Takes runs of data, in the order of the file.
 pub type Take<'a> = &'a mut dyn FnMut(&[Run<'_>]) -> Result<(), Failure>;
 
+/// A file that is read, to a sink that may share its extents.
+#[derive(Clone, Copy)]
+pub enum Content<'a> {
+    /// Of the host.
+    Host(&'a File),
+    /// Of an opened image, which has this number.
+    Image(usize, &'a Arc<Inode>),
+}
+
+/// What became of the wish to share extents.
+#[derive(Debug)]
+pub enum Shared {
+    /// The file shows the whole content of the other.
+    Whole,
+    /// That can't be, for this reason, and nothing was done; the bytes can be copied.
+    Refused(Failure),
+}
+
 /// A file that is read.
 pub trait Source {
+    /// The file itself.
+    fn content(&self) -> Content<'_>;
     /// Refuses a file that is not the one of which this was seen: another may have taken its name, in a
     /// directory that others change. An image is changed by nobody else.
     fn check_is(&self, _seen: &FileStatus) -> Result<(), Failure> {
@@ -34,6 +59,9 @@ pub trait Source {
 pub trait Sink: Attributed {
     /// Writes all bytes at an offset.
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure>;
+    /// Makes the file, of which nothing is written yet, show the content of another by sharing its extents
+    /// (reflink).
+    fn share(&mut self, source: Content<'_>) -> Result<Shared, Failure>;
     /// Sets the length; what was not written is a hole.
     fn set_size(&mut self, size_bytes: u64) -> Result<(), Failure>;
     /// Whether owner, permissions and attributes are to be set by name after [`Sink::finish`]: the file is

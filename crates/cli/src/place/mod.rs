@@ -14,7 +14,7 @@ mod shared_path;
 mod status;
 
 pub use attributes::{ACCESS_LISTS, Attributed, CAPABILITIES, Change, WITHOUT_SET_ID_BITS, give_owner};
-pub use content::{Renamed, Sink, Source, Take};
+pub use content::{Renamed, Shared, Sink, Source, Take};
 pub use directory::{Directory, Location, Origin};
 pub use names::{DirectoryNames, Entry, Names, check_entry};
 pub use status::{FileStatus, FileTimes, Owner};

@@ -69,7 +69,7 @@ impl<'a> Report<'a> {
             Some((start, end)) => format!("{}, bytes {start} to {end}", escaped(path)),
             None => escaped(path),
         };
-        eprintln!("{}: {place}: {reason}", self.session.program.name());
+        eprintln!("{}{place}: {reason}", self.session.program.error_prefix());
         self.lost.push(json!({
             "path": name(path),
             "start_byte": range.map(|(start, _)| start),

@@ -26,6 +26,7 @@ use crate::place::image::{OpenImage, from_fs};
 use crate::progress::Progress;
 use crate::report;
 use crate::session::Session;
+use crate::text::escaped;
 
 /// Send snapshots as a stream, which btrfs receive or vlinder receive makes subvolumes of elsewhere.
 ///
@@ -205,7 +206,9 @@ fn send_all(
     let (mut sent, output) = (Vec::new(), output_name(arguments));
     let is_incremental = parent.is_some() || !clone_sources.is_empty();
     for (index, snapshot) in snapshots.into_iter().enumerate() {
-        session.note(format!("at subvolume {}", snapshot.named.place()));
+        // In btrfs-progs' words.
+        let given = arguments.targets.get(index).map_or_else(OsString::new, OsString::clone);
+        session.note(format!("At subvol {}", escaped(given.as_encoded_bytes())));
         let chosen = match &parent {
             Some(parent) => Some(parent),
             None if is_incremental => Some(clone_parent::choose(&snapshot, &clone_sources)?),

@@ -1,12 +1,15 @@
 //! The verbs that change subvolumes.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use clap::Args;
 use serde_json::{Value, json};
 use vlinder_control::Request;
 use vlinder_control::protocol::SubvolumeTarget;
 use vlinder_format::RootId;
+use vlinder_fs::SubvolumeInformation;
 
 use crate::caller::umask;
 use crate::devices::Purpose;
@@ -77,7 +80,7 @@ pub fn create(arguments: &CreateArguments, session: &Session) -> Result<ExitStat
                 }
             };
             made.push(subvolume_object(root, target));
-            session.tell(format!("Create subvolume '{}'", object.place()))
+            session.tell(format!("Create subvolume '{}'", as_given(target)))
         });
         tally.add(result, session);
     }
@@ -87,6 +90,26 @@ pub fn create(arguments: &CreateArguments, session: &Session) -> Result<ExitStat
             .object(json!({ "subvolumes": made, "failures": tally.failed(), "errors": tally.errors() }))?;
     }
     Ok(tally.ending())
+}
+
+/// What is to be made, as btrfs-progs tells it: the directory as it was given, and the name.
+fn as_given(target: &OsStr) -> String {
+    match Target::parse(target) {
+        Ok(Target::Host(path)) => {
+            let above = path.parent().unwrap_or(Path::new("/")).as_os_str();
+            let above = if above.is_empty() { b"." } else { above.as_encoded_bytes() };
+            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+            format!("{}/{}", text::escaped(above), text::escaped(name))
+        }
+        Ok(target @ Target::Image { .. }) => target.to_string(),
+        Err(_) => text::escaped(target.as_encoded_bytes()),
+    }
+}
+
+/// A name in a directory that was given.
+fn in_given(directory: &OsStr, name: &[u8]) -> String {
+    let directory = text::escaped(directory.as_encoded_bytes());
+    format!("{}/{}", directory.trim_end_matches('/'), text::escaped(name))
 }
 
 fn subvolume_object(root: RootId, target: &OsString) -> Value {
@@ -111,6 +134,9 @@ pub struct DeleteArguments {
     /// Delete the subvolume of this number; then the target only names the image.
     #[arg(short = 'i', long, value_name = "ID")]
     subvolid: Option<u64>,
+    /// Delete the subvolumes in it as well, those within them first.
+    #[arg(short = 'R', long)]
+    recursive: bool,
     /// As --verbose; outdated.
     #[arg(short = 'v', hide = true)]
     verbose_short: bool,
@@ -128,8 +154,9 @@ pub fn delete(arguments: &DeleteArguments, session: &Session) -> Result<ExitStat
     }
     let images = Images::new(&arguments.images)?;
     let (mut tally, mut deleted) = (Tally::default(), Vec::new());
-    for target in &arguments.targets {
-        let result = one(arguments, &images, target, session).map(|id| deleted.push(id.0));
+    for (index, target) in arguments.targets.iter().enumerate() {
+        let is_last = index + 1 == arguments.targets.len();
+        let result = one(arguments, &images, (target, is_last), session).map(|id| deleted.push(id.0));
         tally.add(result, session);
     }
     let waiting = Waiting::new(session, "freeing");
@@ -148,16 +175,35 @@ pub fn delete(arguments: &DeleteArguments, session: &Session) -> Result<ExitStat
 fn one(
     arguments: &DeleteArguments,
     images: &Images<'_>,
-    target: &OsString,
+    (target, is_last): (&OsString, bool),
     session: &Session,
 ) -> Result<RootId, Failure> {
     let object = Object::find(images, target, Purpose::Write, Follow::No)?;
-    let (root, path) = match &object {
-        Object::Image(named) => delete_in_image(arguments, named)?,
-        Object::Mounted(mounted) => delete_mounted(arguments, mounted)?,
+    let number = arguments.subvolid;
+    if arguments.recursive {
+        let top = match number {
+            Some(number) => RootId(number),
+            None => object.subvolume()?.id,
+        };
+        for below in subvolumes_in(top, &object.subvolumes()?) {
+            match &object {
+                Object::Image(named) => delete_in_image(Some(below), named)?,
+                Object::Mounted(mounted) => delete_mounted(arguments, Some(below), mounted)?,
+            };
+        }
+    }
+    // Without a mount the command commits at its end.
+    let (commits_after, (root, path)) = match &object {
+        Object::Image(named) => (true, delete_in_image(number, named)?),
+        Object::Mounted(mounted) => (arguments.commit_after, delete_mounted(arguments, number, mounted)?),
     };
-    let kind = if arguments.commit_each { "commit" } else { "no-commit" };
-    session.tell(format!("Delete subvolume {root} ({kind}): '{}'", text::escaped(&path)))?;
+    let is_committed = arguments.commit_each || commits_after && is_last;
+    let kind = if is_committed { "commit" } else { "no-commit" };
+    let place = match arguments.subvolid {
+        Some(_) => text::escaped(&path),
+        None => object.place(),
+    };
+    session.tell(format!("Delete subvolume {root} ({kind}): '{place}'"))?;
     if arguments.commit_each {
         images.close()?;
     }
@@ -166,8 +212,30 @@ fn one(
 
 const DEFAULT_HINT: &str = "it is the default subvolume: set another one first";
 
-fn delete_mounted(arguments: &DeleteArguments, mounted: &Mounted) -> Result<(RootId, Vec<u8>), Failure> {
-    let target = match arguments.subvolid {
+/// The subvolumes that lie in one, at any depth, each behind those within it.
+fn subvolumes_in(top: RootId, all: &[SubvolumeInformation]) -> Vec<u64> {
+    let (mut found, mut stack) = (Vec::new(), vec![top]);
+    let mut seen = HashSet::from([top]);
+    // Damaged references may lead round: none is taken twice.
+    while let Some(above) = stack.pop() {
+        let lies_here = |one: &&SubvolumeInformation| {
+            !one.is_deleted && one.parent.is_some_and(|parent| parent.root == above)
+        };
+        for below in all.iter().filter(lies_here).filter(|below| seen.insert(below.id)) {
+            found.push(below.id.0);
+            stack.push(below.id);
+        }
+    }
+    found.reverse();
+    found
+}
+
+fn delete_mounted(
+    arguments: &DeleteArguments,
+    number: Option<u64>,
+    mounted: &Mounted,
+) -> Result<(RootId, Vec<u8>), Failure> {
+    let target = match number {
         Some(number) => SubvolumeTarget::Number(number),
         None => mounted.target(),
     };
@@ -188,9 +256,9 @@ fn delete_mounted(arguments: &DeleteArguments, mounted: &Mounted) -> Result<(Roo
     Ok((deleted.id, deleted.path))
 }
 
-fn delete_in_image(arguments: &DeleteArguments, named: &Named) -> Result<(RootId, Vec<u8>), Failure> {
+fn delete_in_image(number: Option<u64>, named: &Named) -> Result<(RootId, Vec<u8>), Failure> {
     let image = named.image();
-    let (directory, entry, root) = match arguments.subvolid {
+    let (directory, entry, root) = match number {
         None => {
             let root = named.subvolume()?;
             if named.name == b"." && root.0 == RootId::FS_TREE.0 {
@@ -264,8 +332,8 @@ pub fn snapshot(arguments: &SnapshotArguments, session: &Session) -> Result<Exit
     let images = Images::new(&arguments.images)?;
     let source = Object::find(&images, &arguments.source, Purpose::Write, Follow::Yes)?;
     let target = find_new(&images, &arguments.target, Follow::Yes)?;
-    let (source_place, read_only) = (source.place(), arguments.read_only);
-    let (root, made, place) = match (source, target) {
+    let read_only = arguments.read_only;
+    let (root, made, name) = match (source, target) {
         (Object::Image(source), Object::Image(target))
             if source.directory.is_same_image(&target.directory) =>
         {
@@ -282,7 +350,12 @@ pub fn snapshot(arguments: &SnapshotArguments, session: &Session) -> Result<Exit
     };
     images.close()?;
     let kind = if read_only { "readonly snapshot" } else { "snapshot" };
-    session.tell(format!("Create a {kind} of '{source_place}' in '{place}'"))?;
+    let source = text::escaped(arguments.source.as_encoded_bytes());
+    let place = match name {
+        Some(name) => in_given(&arguments.target, &name),
+        None => as_given(&arguments.target),
+    };
+    session.tell(format!("Create a {kind} of '{source}' in '{place}'"))?;
     if session.json {
         let target = report::name(arguments.target.as_encoded_bytes());
         session.object(json!({ "id": made.0, "source_id": root.0, "target": target }))?;
@@ -290,8 +363,8 @@ pub fn snapshot(arguments: &SnapshotArguments, session: &Session) -> Result<Exit
     Ok(ExitStatus::Done)
 }
 
-/// What was snapshotted, the snapshot, and where that lies.
-type Snapshot = (RootId, RootId, String);
+/// What was snapshotted, the snapshot, and its name, where the target is the directory that it lies in.
+type Snapshot = (RootId, RootId, Option<Vec<u8>>);
 
 const NO_NAME: &str = "the snapshot of the top level needs a name there";
 
@@ -299,6 +372,7 @@ fn snapshot_mounted(source: Mounted, target: Mounted, read_only: bool) -> Result
     let source = Object::Mounted(source);
     let found = source.subvolume()?;
     let Object::Mounted(source) = source else { return Err(Failure::usage("no mount")) };
+    let mut inside = None;
     let target = match target.path().metadata() {
         Ok(status) if status.is_dir() => {
             let entry = match source.name() {
@@ -309,6 +383,7 @@ fn snapshot_mounted(source: Mounted, target: Mounted, read_only: bool) -> Result
                 let failure = Failure::new(Kind::Exists, NO_NAME).at(target.place());
                 return Err(failure.hint("name the snapshot: DIRECTORY/NAME"));
             }
+            inside = Some(entry.to_vec());
             target.enter(entry)
         }
         Ok(_) => return Err(Failure::new(Kind::Exists, "it exists, and is no directory").at(target.place())),
@@ -317,11 +392,12 @@ fn snapshot_mounted(source: Mounted, target: Mounted, read_only: bool) -> Result
     };
     let request = Request::SubvolumeSnapshot { source: source.inner(), path: target.inner(), read_only };
     let made = target.change_subvolume(&request)?;
-    Ok((found.id, made.id, target.place().to_owned()))
+    Ok((found.id, made.id, inside))
 }
 
 fn snapshot_in_image(source: &Named, target: Named, read_only: bool) -> Result<Snapshot, Failure> {
     let root = source.subvolume()?;
+    let mut inside = None;
     let target = match target.inode() {
         Ok(_) => {
             let entry = match source.name.as_slice() {
@@ -332,6 +408,7 @@ fn snapshot_in_image(source: &Named, target: Named, read_only: bool) -> Result<S
                 let failure = Failure::new(Kind::Exists, NO_NAME);
                 return Err(failure.at(target.place()).hint("name the snapshot: IMAGE:/DIRECTORY/NAME"));
             }
+            inside = Some(entry.clone());
             Named { directory: target.directory.enter(&target.name)?, name: entry }
         }
         Err(failure) if failure.kind == Kind::NotFound => target,
@@ -343,7 +420,7 @@ fn snapshot_in_image(source: &Named, target: Named, read_only: bool) -> Result<S
         .subvolumes()
         .snapshot(&image.caller, root, &target.directory.inode()?, &target.name, read_only)
         .map_err(|error| from_fs(error, target.place()))?;
-    Ok((root, id.root, target.place()))
+    Ok((root, id.root, inside))
 }
 
 /// Set the subvolume that a mount shows where no subvol= or subvolid= is given.

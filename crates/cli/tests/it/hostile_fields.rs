@@ -45,6 +45,8 @@ const ROWS: &[Row] = &[
     reads("cat IMAGE:/linked IMAGE:/plain IMAGE:/holes-1 IMAGE:/many/file-1 IMAGE:/many/file-2"),
     reads("filemap IMAGE:/plain"),
     reads("filemap IMAGE:/zeros"),
+    reads("dedupe --dry-run IMAGE:/"),
+    writes("dedupe IMAGE:/"),
     reads("cp -r IMAGE:/many OUT"),
     reads("cp -a IMAGE:/volume OUT"),
     writes("cp -r IMAGE:/many IMAGE:/copied"),

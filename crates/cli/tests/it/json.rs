@@ -106,6 +106,7 @@ fn extents_and_who_refers_to_them_have_their_shapes() {
     run(["cp", source.to_str().unwrap(), &target(&image, "/f")]).done();
     let map = run(["--json", "filemap", &target(&image, "/f")]).done().json();
     compare("filemap", &map);
+    compare("dedupe", &run(["--json", "dedupe", &target(&image, "/")]).done().json());
     let address = map["files"][0]["extents"][0]["logical_bytes"].to_string();
     let words = ["--json", "inspect-internal", "logical-resolve", &address, &target(&image, "/")];
     compare("inspect-internal-logical-resolve", &run(words).done().json());

@@ -282,3 +282,79 @@ fn usage_of_several_devices_is_told_as_by_btrfs_progs() {
         }
     }
 }
+
+/// What is told of changes, and asked of snapshots: one call a line, in a directory with the mount `mount`.
+const CHANGES: &str = "
+subvolume create mount/a
+subvolume snapshot mount/a mount/z
+subvolume snapshot -r mount/a mount/s1
+subvolume snapshot -r ./mount/../mount/a/ mount/dir
+subvolume snapshot mount/dir/a mount/dir/x
+subvolume create mount/dir/a2
+subvolume create mount/b
+subvolume snapshot mount/a mount/dir
+subvolume snapshot -r mount/a mount/b/late
+subvolume show mount/a
+subvolume show mount/dir/a
+subvolume show mount
+subvolume delete mount/z
+subvolume delete -c mount/../mount/dir/x mount/s1
+subvolume delete -C mount/dir/a2
+subvolume delete mount/nothing
+subvolume create mount/b
+subvolume snapshot mount/dir mount/no
+-q subvolume create mount/quiet
+subvolume list mount
+";
+
+/// What a program says to the calls, without what differs from one file system to the next.
+fn told_of_changes(place: &Place, program: &Path) -> Vec<String> {
+    std::fs::create_dir(place.point.join("dir")).unwrap();
+    let mut told = Vec::new();
+    for call in CHANGES.lines().filter(|line| !line.is_empty()) {
+        let ended = place.progs(program, &call.split(' ').collect::<Vec<_>>());
+        assert!(ended.code == 0 || ended.err.starts_with("ERROR: "), "{call}: {}", ended.err);
+        told.push(format!("{call}: {}", ended.code));
+        // btrfs-progs tells some of what it is about to try.
+        let text = if ended.code == 0 { ended.text() } else { String::new() };
+        // btrfs-progs 6.2 shows the time of creation as that of sending where the disk has none.
+        for line in text.lines().filter(|line| !line.contains("Send time:")) {
+            let varies = ["UUID:", "time:", "Generation:", "Gen at", "ID 2"];
+            if let Some(title) = varies.iter().find(|title| line.contains(**title)) {
+                told.push(format!("{title} {}", line.rsplit(' ').next().unwrap().len()));
+                continue;
+            }
+            // Newer versions than that of the comparison tell the number of what is deleted.
+            let words =
+                line.split(' ').filter(|word| !(line.starts_with("Delete") && word.parse::<u64>().is_ok()));
+            told.push(words.collect::<Vec<_>>().join(" "));
+        }
+    }
+    told
+}
+
+#[test]
+fn changes_of_subvolumes_are_told_as_by_btrfs_progs() {
+    require!(Root, KernelBtrfs, Fuse, Tool("btrfs"), Tool("mkfs.btrfs"));
+    let place = Place::new("like-progs-changes", "true");
+    let copy = place.scratch.join("copy.img");
+    std::fs::copy(&place.image, &copy).unwrap();
+    let kernel = KernelMount::new(&copy, "").unwrap();
+    let (mount, bind) = (Path::new("mount"), place.point.to_str().unwrap());
+    tool("mount", ["--bind", kernel.path().to_str().unwrap(), bind]);
+    let theirs = told_of_changes(&place, Path::new("btrfs"));
+    tool("umount", [bind]);
+    kernel.unmount().unwrap();
+    run([mount, &place.image, &place.point]).done();
+    let ours = told_of_changes(&place, &place.scratch.join("btrfs"));
+    place.unmount();
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        assert_eq!(ours, theirs);
+    }
+    assert_eq!(ours.len(), theirs.len());
+    // Without a mount each call commits.
+    let target = |path: &str| format!("{}:/{path}", place.image.display());
+    let said = place.progs(&place.scratch.join("btrfs"), &["subvolume", "delete", &target("dir/a")]);
+    let said = said.done().text();
+    assert!(said.contains(" (commit): ") && said.contains(&format!("'{}'", target("dir/a"))), "{said}");
+}

@@ -221,9 +221,9 @@ fn a_senseless_command_line_ends_with_2_and_with_1_as_btrfs() {
     run(["ls", ""]).failed(2, &["an empty path"]);
     let btrfs = scratch.join("btrfs");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_vlinder"), &btrfs).unwrap();
-    end(std::process::Command::new(&btrfs).arg("frobnicate")).failed(1, &["frobnicate"]);
-    end(std::process::Command::new(&btrfs).args(["subvolume", "list", "/nowhere"]))
-        .failed(1, &["btrfs: /nowhere"]);
+    let alone = |words: &[&str]| end(std::process::Command::new(&btrfs).args(words).env("PATH", "/nowhere"));
+    alone(&["frobnicate"]).failed(1, &["ERROR: unrecognized subcommand 'frobnicate'"]);
+    alone(&["subvolume", "list", "/nowhere"]).failed(1, &["ERROR: /nowhere"]);
 }
 
 #[test]
@@ -413,6 +413,7 @@ fn every_verb_that_opens_an_image_refuses_unknown_options() {
         vec!["inspect-internal", "rootid", path],
         vec!["inspect-internal", "inode-resolve", "257", path],
         vec!["filemap", &file],
+        vec!["dedupe", "--dry-run", &file],
     ];
     for call in &calls {
         for (option, word) in [("frob", "frob"), ("rw,transport=nope", "transport"), ("threads=x", "threads")]

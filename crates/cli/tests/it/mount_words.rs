@@ -57,7 +57,8 @@ fn called_btrfs(scratch: &Scratch, arguments: &[&str]) -> Ended {
     if !link.exists() {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_vlinder"), &link).unwrap();
     }
-    end(Command::new(link).args(arguments))
+    // Where no other btrfs is, this one has to say what it lacks.
+    end(Command::new(link).args(arguments).env("PATH", "/nowhere"))
 }
 
 #[test]
@@ -75,7 +76,8 @@ fn what_is_not_there_is_named_in_full() {
         let words: Vec<&str> = words.iter().copied().chain(["/mnt"]).collect();
         for (program, ended) in [("vlinder", run(&words)), ("btrfs", called_btrfs(&scratch, &words))] {
             let code = if program == "btrfs" { 1 } else { 2 };
-            let first = format!("{program}: {name} is not there yet\n");
+            let prefix = if program == "btrfs" { "ERROR" } else { "vlinder" };
+            let first = format!("{prefix}: {name} is not there yet\n");
             let ended = ended.failed(code, &[&first, "use the btrfs of btrfs-progs"]);
             assert_eq!(ended.err.contains("kernel has mounted"), needs_a_mount, "{words:?}: {}", ended.err);
         }
@@ -89,8 +91,8 @@ fn verbs_that_go_by_another_name_are_pointed_at() {
     let scratch = Scratch::new("mount-words");
     run(["fsck", "disk.img"]).failed(2, &["no verb fsck", "vlinder check"]);
     run(["version"]).failed(2, &["no verb version", "vlinder --version"]);
-    let ended = called_btrfs(&scratch, &["version"]);
-    let ended = ended.failed(1, &["btrfs --version", "use the btrfs of btrfs-progs"]);
+    let ended = called_btrfs(&scratch, &["fsck", "disk.img"]);
+    let ended = ended.failed(1, &["btrfs check", "use the btrfs of btrfs-progs"]);
     assert!(!ended.err.contains("kernel"), "{}", ended.err);
 }
 

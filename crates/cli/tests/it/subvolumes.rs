@@ -156,3 +156,22 @@ fn space_is_told_as_btrfs_progs_tells_it() {
     assert_eq!(shape(&ours, image.to_str().unwrap()), shape(&theirs, &device));
     mount.unmount().unwrap();
 }
+
+#[test]
+fn a_subvolume_goes_with_those_in_it_where_that_is_wished() {
+    let scratch = Scratch::new("subvolumes-recursive");
+    let image = scratch.join("disk.img");
+    make_image(&image);
+    let at = |path: &str| target(&image, path);
+    for path in ["/top", "/top/one", "/top/one/two", "/beside"] {
+        run(["subvolume", "create", &at(path)]).done();
+    }
+    run(["mkdir", &at("/top/one/directory")]).done();
+    run(["subvolume", "create", &at("/top/one/directory/three")]).done();
+    run(["subvolume", "delete", &at("/top")]).failed(1, &["top"]);
+    let said = run(["subvolume", "delete", "-R", &at("/top")]).done().text();
+    assert!(said.contains("(commit)") && said.contains(&at("/top")), "{said}");
+    let left = run(["subvolume", "list", &at("/")]).done().text();
+    assert_eq!(left.lines().map(|line| line.rsplit(' ').next().unwrap()).collect::<Vec<_>>(), ["beside"]);
+    run(["check", image.to_str().unwrap()]).done();
+}

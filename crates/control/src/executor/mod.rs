@@ -9,6 +9,7 @@
 //! | `ro` | root, the mount's owner, the subvolume's owner |
 //! | unmount | root, the mount's owner |
 //! | a file's map | who may read the file |
+//! | dedupe | who may read the source, and write or own the target; root |
 //! | by a system call | as what the call stands for; the kernel judges the call as well |
 //! | the rest | who may search the path |
 //!
@@ -24,6 +25,7 @@ mod receiving;
 mod report;
 mod rights;
 mod served_mount;
+mod sharing;
 mod subvolumes;
 mod unmounting;
 
@@ -121,6 +123,9 @@ impl Executor for FilesystemExecutor {
             }
             Request::InodeResolve { path, inode } => resolve_inode(mount, peer, &path, inode),
             Request::FileMap { path, from } => report::file_map(mount, peer, &path, from),
+            Request::FileDedupe { source, source_offset, path, offset, length } => {
+                sharing::dedupe(mount, peer, (&source, source_offset), (&path, offset), length)
+            }
             Request::Statistics => {
                 Ok(Answer::Statistics { metrics: report::metrics(mount), condition: mount.condition() })
             }

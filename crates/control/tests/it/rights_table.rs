@@ -82,6 +82,7 @@ impl Rig {
         let change = SetAttributes { user: Some(UserId(OWNER)), ..Default::default() };
         filesystem.attributes().set(&caller, &theirs, &change).unwrap();
         filesystem.names().create_directory(&caller, &root, b"open", 0o777).unwrap();
+        filesystem.names().create_file(&caller, &root, b"public", 0o644).unwrap();
         let private = filesystem.names().create_directory(&owner, &theirs, b"private", 0o700).unwrap();
         filesystem.names().create_file(&owner, &private, b"file", 0o600).unwrap();
         filesystem.names().create_file(&owner, &theirs, b"secret", 0o600).unwrap();
@@ -146,6 +147,26 @@ impl Rig {
             ("`root-id` behind a closed directory", Request::RootId { path: "theirs/private/file".into() }),
             ("`inode-resolve`", Request::InodeResolve { path: "theirs".into(), inode: 257 }),
             ("`file-map`", Request::FileMap { path: "theirs/secret".into(), from: 0 }),
+            (
+                "`file-dedupe`",
+                Request::FileDedupe {
+                    source: "theirs/secret".into(),
+                    source_offset: 0,
+                    path: "theirs/secret".into(),
+                    offset: 0,
+                    length: 0,
+                },
+            ),
+            (
+                "`file-dedupe` into a file of others",
+                Request::FileDedupe {
+                    source: "public".into(),
+                    source_offset: 0,
+                    path: "public".into(),
+                    offset: 0,
+                    length: 0,
+                },
+            ),
             ("`statistics`", Request::Statistics),
             ("`receive`", Request::Receive { directory: "theirs".into(), how: ONE_ERROR }),
             ("`receive-parts`", Request::ReceiveParts { directory: "theirs".into() }),

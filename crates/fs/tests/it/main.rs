@@ -4,6 +4,7 @@ mod background;
 mod backup_roots;
 mod converted;
 mod cuts_beside_writers;
+mod dedupe;
 mod direct;
 mod discard;
 mod file_change;

@@ -9,13 +9,14 @@ use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::inode::FileType;
 
-use super::options::CopyOptions;
+use super::options::{CopyOptions, Reflink};
+use super::same_file::{is_same_file, itself};
 use crate::failure::{Failure, Kind};
 use crate::files::destination::dangling;
 use crate::files::mode;
 use crate::place::{
     ACCESS_LISTS, Attributed, CAPABILITIES, Change, Directory, DirectoryNames, Entry, FileStatus, Location,
-    Names, Origin, Sink, Source, Take, WITHOUT_SET_ID_BITS, give_owner, locate,
+    Names, Origin, Shared, Sink, Source, Take, WITHOUT_SET_ID_BITS, give_owner, locate,
 };
 use crate::progress::Progress;
 use crate::session::Session;
@@ -38,6 +39,8 @@ pub struct Copier<'a> {
     umask: u32,
     tally: Mutex<Tally>,
     bytes: AtomicU64,
+    /// Bytes of files that share the extents of their source.
+    shared_bytes: AtomicU64,
     /// What every further copy would meet as well.
     stopped: AtomicBool,
     reason: Mutex<Option<Failure>>,
@@ -83,6 +86,7 @@ impl<'a> Copier<'a> {
             umask: crate::caller::umask(),
             tally: Mutex::default(),
             bytes: AtomicU64::new(0),
+            shared_bytes: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             reason: Mutex::default(),
         }
@@ -98,9 +102,9 @@ impl<'a> Copier<'a> {
         self.tally.lock().failed()
     }
 
-    /// How the copies went, and how many bytes they have.
-    pub(super) fn end(self) -> (Tally, u64) {
-        (self.tally.into_inner(), self.bytes.into_inner())
+    /// How the copies went, how many bytes were read and written for them, and how many are shared.
+    pub(super) fn end(self) -> (Tally, u64, u64) {
+        (self.tally.into_inner(), self.bytes.into_inner(), self.shared_bytes.into_inner())
     }
 
     /// Whether going on makes no sense.
@@ -438,6 +442,9 @@ impl<'a> Copier<'a> {
         // What gets its owner later is nobody else's until then.
         let permissions = if self.keeps() { 0o600 } else { status.permissions & 0o777 };
         let mut sink = self.sink(to, permissions, overwritten)?;
+        if self.is_shared(&*source, &mut *sink, status.size_bytes)? {
+            return Ok((sink, 0));
+        }
         let mut end = 0;
         let copied_bytes = self.transfer(&mut *source, scratch, &mut |runs| {
             for (offset, data) in runs {
@@ -448,6 +455,25 @@ impl<'a> Copier<'a> {
         })?;
         sink.set_size(status.size_bytes.max(end))?;
         Ok((sink, copied_bytes))
+    }
+
+    /// Shares the extents of a file, if that is wished and can be.
+    fn is_shared(&self, source: &dyn Source, sink: &mut dyn Sink, size_bytes: u64) -> Result<bool, Failure> {
+        // Nothing can be shared of an empty file, nor be refused.
+        if self.options.reflink == Reflink::Never || size_bytes == 0 {
+            return Ok(false);
+        }
+        match (sink.share(source.content())?, self.options.reflink) {
+            (Shared::Whole, _) => {
+                self.shared_bytes.fetch_add(size_bytes, Ordering::Relaxed);
+                self.progress.add(size_bytes);
+                Ok(true)
+            }
+            (Shared::Refused(failure), Reflink::Always) => {
+                Err(failure.hint("--reflink=auto copies what can't be shared"))
+            }
+            (Shared::Refused(_), _) => Ok(false),
+        }
     }
 
     /// Gives the data of a file, in order, to `write`; returns how many bytes they were.
@@ -567,23 +593,5 @@ impl<'a> Copier<'a> {
             failure.hint
         };
         self.note(Err(Failure { message, hint, ..failure }));
-    }
-}
-
-/// Whether two locations, of which the status is known, stand for one file.
-fn is_same_file(
-    (one, one_status): (&Location, &FileStatus),
-    (other, other_status): (&Location, &FileStatus),
-) -> bool {
-    (one.directory.origin(), one_status.volume, one_status.inode)
-        == (other.directory.origin(), other_status.volume, other_status.inode)
-}
-
-/// A directory that was entered, by what it was entered by: on the host another file may have its name by
-/// now.
-fn itself(entered: &Directory, named: &Location) -> Location {
-    match entered {
-        Directory::Host(_) => Location { directory: entered.clone(), name: b".".to_vec() },
-        Directory::Image(_) => named.clone(),
     }
 }

@@ -1,5 +1,16 @@
 //! How a tree is copied.
 
+/// Whether a copy shares the extents of its source, as for cp(1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Reflink {
+    /// Where it can.
+    Auto,
+    /// Or it fails.
+    Always,
+    /// It does not.
+    Never,
+}
+
 /// What a copy keeps, makes and replaces.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyOptions {
@@ -19,6 +30,8 @@ pub struct CopyOptions {
     pub verbose: bool,
     /// A file that exists gives its name to a new file, as for a move.
     pub replaces: bool,
+    /// Extents are shared.
+    pub reflink: Reflink,
 }
 
 impl CopyOptions {
@@ -33,6 +46,7 @@ impl CopyOptions {
             no_clobber: false,
             verbose: false,
             replaces: true,
+            reflink: Reflink::Auto,
         }
     }
 }

@@ -13,9 +13,10 @@ use vlinder_base::sync::Arc;
 
 use super::convert::{host_owner, host_times};
 use super::held::HeldDirectory;
-use crate::failure::Failure;
+use super::reflink;
+use crate::failure::{Failure, Kind, text_of};
 use crate::place::attributes::{Attributed, Change};
-use crate::place::content::Sink;
+use crate::place::content::{Content, Shared, Sink};
 
 /// Where the system shows the descriptors of this process.
 pub(super) const OWN_DESCRIPTORS: &str = "/proc/self/fd";
@@ -130,6 +131,25 @@ impl Sink for HostSink {
         let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
         self.written_to = self.written_to.max(offset.saturating_add(length));
         Ok(())
+    }
+
+    fn share(&mut self, source: Content<'_>) -> Result<Shared, Failure> {
+        let place = || self.directory.place(&self.name);
+        let Content::Host(source) = source else {
+            let failure = Failure::new(Kind::Invalid, "source and destination lie on different file systems");
+            return Ok(Shared::Refused(failure.at(place())));
+        };
+        match reflink::share(source, &self.file) {
+            Ok(length) => {
+                self.written_to = length;
+                Ok(Shared::Whole)
+            }
+            Err(errno) => {
+                // What is in the way of a copy as well, that meets.
+                let text = format!("the extents can't be shared: {}", text_of(errno.raw_os_error()));
+                Ok(Shared::Refused(Failure::new(Kind::of_errno(errno), text).at(place())))
+            }
+        }
     }
 
     fn set_size(&mut self, size_bytes: u64) -> Result<(), Failure> {

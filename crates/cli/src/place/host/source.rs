@@ -9,7 +9,7 @@ use vlinder_base::sync::Arc;
 use super::errors::failure_at;
 use super::held::HeldDirectory;
 use crate::failure::{Failure, Kind};
-use crate::place::content::{Source, Take};
+use crate::place::content::{Content, Source, Take};
 use crate::place::status::FileStatus;
 
 /// Bytes read at a time.
@@ -23,6 +23,10 @@ pub(super) struct HostSource {
 }
 
 impl Source for HostSource {
+    fn content(&self) -> Content<'_> {
+        Content::Host(&self.file)
+    }
+
     fn check_is(&self, seen: &FileStatus) -> Result<(), Failure> {
         let place = || self.directory.place(&self.name);
         let found = rustix::fs::fstat(&self.file).map_err(|errno| failure_at(errno, place()))?;

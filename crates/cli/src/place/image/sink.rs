@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use vlinder_base::sync::Arc;
-use vlinder_fs::{ContentTimes, Inode, OpenInode, Replacement, SetAttributes, WriteOrigin};
+use vlinder_fs::{ContentTimes, Inode, OpenInode, Refusal, Replacement, SetAttributes, WriteOrigin};
 
 use super::attributes;
 use super::entered::EnteredDirectory;
 use crate::failure::{Failure, Kind};
 use crate::place::attributes::{Attributed, Change};
-use crate::place::content::Sink;
+use crate::place::content::{Content, Shared, Sink};
 
 /// A file that is being written.
 pub(super) enum Made {
@@ -68,6 +68,30 @@ impl Sink for ImageSink {
         let origin = WriteOrigin::OpenFile { times: ContentTimes::Stay };
         let written = filesystem.files().write_file(caller, inode, offset, Cow::Borrowed(bytes), origin);
         written.map(drop).map_err(self.directory.fail(&self.name))
+    }
+
+    fn share(&mut self, source: Content<'_>) -> Result<Shared, Failure> {
+        let place = || self.directory.place(&self.name);
+        let source = match source {
+            Content::Image(image, source) if image == Arc::as_ptr(&self.directory.image).addr() => source,
+            _ => {
+                let failure =
+                    Failure::new(Kind::Invalid, "source and destination lie on different file systems");
+                return Ok(Shared::Refused(failure.at(place())));
+            }
+        };
+        let (filesystem, caller) = (self.directory.filesystem(), &self.directory.image.caller);
+        let origin = WriteOrigin::OpenFile { times: ContentTimes::Stay };
+        // The length of a clone that ends where the source ends.
+        let whole = 0;
+        match filesystem.files().clone_range(caller, (source, 0), (self.inode()?, 0), whole, origin) {
+            Ok(()) => Ok(Shared::Whole),
+            Err(error) if error.refusal() == Some(Refusal::InvalidArgument) => {
+                let text = "only one of both files has checksums (chattr +C), and such share no extents";
+                Ok(Shared::Refused(Failure::new(Kind::Invalid, text).at(place())))
+            }
+            Err(error) => Err(self.directory.fail(&self.name)(error)),
+        }
     }
 
     fn set_size(&mut self, size_bytes: u64) -> Result<(), Failure> {

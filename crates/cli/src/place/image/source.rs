@@ -6,7 +6,7 @@ use vlinder_fs::data::{self, OpenCache, Stretch};
 
 use super::entered::EnteredDirectory;
 use crate::failure::Failure;
-use crate::place::content::{Source, Take};
+use crate::place::content::{Content, Source, Take};
 
 /// A file that is read.
 pub(super) struct ImageSource {
@@ -27,6 +27,10 @@ impl ImageSource {
 }
 
 impl Source for ImageSource {
+    fn content(&self) -> Content<'_> {
+        Content::Image(Arc::as_ptr(&self.directory.image).addr(), &self.inode)
+    }
+
     fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<usize, Failure> {
         let _operation = self.inode.operation.read();
         data::read(self.directory.filesystem(), &self.inode, &self.cache, offset, target)

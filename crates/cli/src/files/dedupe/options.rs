@@ -1,0 +1,15 @@
+//! How files are deduplicated.
+
+/// What a block may have at most; one operation shares no more either.
+pub(super) const MAX_BLOCK_BYTES: u64 = 16 << 20;
+
+/// What is done, and told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DedupeOptions {
+    /// Nothing is changed.
+    pub(super) dry_run: bool,
+    /// A power of two.
+    pub(super) block_size: u64,
+    /// Each file that shares something is told.
+    pub(super) verbose: bool,
+}

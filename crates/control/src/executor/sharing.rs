@@ -1,0 +1,28 @@
+//! Sharing of extents between files.
+
+use vlinder_fs::FsError;
+
+use super::kernel_notifier::with_room;
+use super::served_mount::ServedMount;
+use crate::ErrorBody;
+use crate::peer::Peer;
+use crate::protocol::{Answer, Name};
+
+/// As FIDEDUPERANGE. What the kernel has cached of either file is not asked for: it is stored over what is
+/// shared here, and no cached page becomes wrong, since no content changes.
+pub(super) fn dedupe(
+    mount: &ServedMount,
+    peer: &Peer,
+    (source, source_offset): (&Name, u64),
+    (path, offset): (&Name, u64),
+    length: u64,
+) -> Result<Answer, ErrorBody> {
+    let caller = peer.caller(0);
+    let (from, to) = (mount.resolve(&caller, source)?, mount.resolve(&caller, path)?);
+    let at = |error: FsError| ErrorBody::from_fs(&error).at(path.to_string());
+    let deduped = with_room(&*mount.notifier, || {
+        let files = mount.filesystem.files();
+        files.dedupe_range(&caller, (&from, source_offset), (&to, offset), length)
+    });
+    Ok(Answer::Deduped { is_same: deduped.map_err(at)? })
+}
