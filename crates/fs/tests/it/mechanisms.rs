@@ -193,7 +193,7 @@ fn a_listing_looks_for_the_last_index_once() {
     let image = image(&scratch, 1024, &[]);
     let files = open(&image, "");
     for number in 0..50 {
-        drop(files.create(&format!("/f{number}")).unwrap());
+        drop(files.create(format!("/f{number}")).unwrap());
     }
     files.close().unwrap();
     let files = open(&image, "");

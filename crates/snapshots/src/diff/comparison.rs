@@ -38,7 +38,7 @@ pub fn diff<E: From<DiffError>>(
     let (trees, roots) = (comparison.forest.trees(), &comparison.roots);
     let readahead = if comparison.no_readahead { Readahead::None } else { Readahead::Forward(BLOCKS_AHEAD) };
     let state = |root: &Arc<Root>| State::new(comparison.forest, root);
-    let mut gathering = Gathering {
+    let mut gathering = ChangeCollector {
         source: &comparison.source,
         states: States { old: state(&roots.old), new: state(&roots.new) },
         each,
@@ -61,7 +61,7 @@ impl<E: From<DiffError>> From<vlinder_forest::ForestError> for Ended<E> {
     }
 }
 
-struct Gathering<'a, F> {
+struct ChangeCollector<'a, F> {
     source: &'a ContentSource<'a>,
     states: States<'a>,
     each: F,
@@ -70,7 +70,7 @@ struct Gathering<'a, F> {
     subvolumes: SubvolumeEntries,
 }
 
-impl<F> Gathering<'_, F> {
+impl<F> ChangeCollector<'_, F> {
     /// Takes an item that is not the same in both trees.
     fn note<E: From<DiffError>>(&mut self, key: Key, difference: Difference<'_>) -> Result<(), E>
     where

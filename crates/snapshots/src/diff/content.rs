@@ -125,7 +125,8 @@ pub(super) fn compare_range(
         let after = extents_in_tree(new.tree, new.inode, rest, sector_bytes, MAX_EXTENTS)?;
         let known_to = known_to(&before, rest, sector_bytes).min(known_to(&after, rest, sector_bytes));
         let known = ByteRange::new(rest.start(), known_to).unwrap_or_default();
-        let (mut before, mut after) = (Walk::new(&before, sector_bytes), Walk::new(&after, sector_bytes));
+        let (mut before, mut after) =
+            (ExtentWalk::new(&before, sector_bytes), ExtentWalk::new(&after, sector_bytes));
         let mut at = known.start();
         while at < known.end() {
             let (is, is_to) = before.at(at, known.end());
@@ -174,12 +175,12 @@ fn known_to(extents: &[Extent], range: ByteRange, sector_bytes: u64) -> u64 {
 }
 
 /// Extents, looked at in the order of their offsets.
-struct Walk<'e> {
+struct ExtentWalk<'e> {
     extents: std::iter::Peekable<std::slice::Iter<'e, Extent>>,
     sector_bytes: u64,
 }
 
-impl<'e> Walk<'e> {
+impl<'e> ExtentWalk<'e> {
     fn new(extents: &'e [Extent], sector_bytes: u64) -> Self {
         Self { extents: extents.iter().peekable(), sector_bytes }
     }
