@@ -61,6 +61,11 @@ impl Walked {
         walked
     }
 
+    fn name_of_subvolume(&self, path: &[u8]) -> &Name {
+        let found = self.subvolumes.iter().find(|(_, of)| &of[..] == path);
+        found.unwrap_or_else(|| panic!("no subvolume at {}", path.escape_ascii())).0
+    }
+
     fn directory(&mut self, filesystem: &Filesystem, directory: &Arc<Inode>, above: &[u8]) {
         for (name, _) in subject::list(filesystem, directory).unwrap() {
             let path = if above.is_empty() { name.clone() } else { [above, b"/", &name].concat() };
@@ -263,21 +268,23 @@ fn of_subvolume(kind: ChangeKind, path: &[u8]) -> Change {
 
 /// Both in one order. A walk does not see the numbers of subvolumes: one that was renamed is told as removed
 /// and added, and one that has the name of another as nothing.
-pub fn comparable(changes: Vec<Change>) -> Vec<Change> {
+pub fn comparable(changes: Vec<Change>, (old, new): (&Walked, &Walked)) -> Vec<Change> {
     let (subvolumes, mut others): (Vec<Change>, Vec<Change>) =
         changes.into_iter().partition(|change| matches!(change.subject, Subject::Subvolume { .. }));
-    let mut names: BTreeMap<Vec<u8>, i32> = BTreeMap::new();
+    let mut lost: BTreeMap<&Name, Vec<u8>> = BTreeMap::new();
+    let mut gained = lost.clone();
     for change in subvolumes {
-        let is_removed = change.kind == ChangeKind::Removed;
-        *names.entry(change.path).or_default() += if is_removed { -1 } else { 1 };
-        if let Some(old) = change.old_path {
-            *names.entry(old).or_default() -= 1;
-        }
+        let (gone, come) = match change.kind {
+            ChangeKind::Removed => (Some(change.path), None),
+            _ => (change.old_path, Some(change.path)),
+        };
+        lost.extend(gone.map(|path| (old.name_of_subvolume(&path), path)));
+        gained.extend(come.map(|path| (new.name_of_subvolume(&path), path)));
     }
-    for (path, count) in names {
-        let kind = if count > 0 { ChangeKind::Added } else { ChangeKind::Removed };
-        others.extend((0..count.abs()).map(|_| of_subvolume(kind, &path)));
-    }
+    let gone = lost.iter().filter(|(name, _)| !gained.contains_key(*name));
+    others.extend(gone.map(|(_, path)| of_subvolume(ChangeKind::Removed, path)));
+    let come = gained.iter().filter(|(name, _)| !lost.contains_key(*name));
+    others.extend(come.map(|(_, path)| of_subvolume(ChangeKind::Added, path)));
     others.sort_by_cached_key(|change| format!("{:?} {:?} {change:?}", change.subject, change.kind));
     others
 }

@@ -160,8 +160,8 @@ fn compare_all(seed: u64, totals: &mut Totals) {
     let walks: Vec<(RootId, Walked)> = ids.iter().map(|id| (*id, Walked::of(filesystem, *id))).collect();
     for (old, is) in &walks {
         for (new, becomes) in &walks {
-            let expected = comparable(difference(is, becomes, sector_bytes));
-            let found = comparable(told(filesystem, *old, *new));
+            let expected = comparable(difference(is, becomes, sector_bytes), (is, becomes));
+            let found = comparable(told(filesystem, *old, *new), (is, becomes));
             if found != expected {
                 let missing = expected.iter().filter(|change| !found.contains(change));
                 let wrong = found.iter().filter(|change| !expected.contains(change));
