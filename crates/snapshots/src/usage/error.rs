@@ -6,8 +6,8 @@ use vlinder_forest::ForestError;
 use vlinder_format::{Damage, Logical, ObjectId, RootId};
 use vlinder_tree::TreeError;
 
-/// The longest path that a listing has lines for (`PATH_MAX` of Linux), where btrfs-progs ends, too. Names can
-/// lie deeper, and lines for all of them would fill any disk.
+/// The longest path that a listing has lines for (`PATH_MAX` of Linux), where btrfs-progs ends, too. Names
+/// can lie deeper, and lines for all of them would fill any disk.
 pub(super) const MAX_PATH_BYTES: usize = 4096;
 
 /// What kind of extent a count is of.
@@ -73,7 +73,7 @@ pub enum UsageError {
     },
     /// Names that lie deeper than any program of Linux can name them.
     #[error(
-        "subvolume {root}, directory {inode}: the paths in it are longer than {MAX_PATH_BYTES} bytes; measure it without its lines, or name a directory further down"
+        "subvolume {root}, directory {inode}: the paths in it are longer than {MAX_PATH_BYTES} bytes; measure it without its lines"
     )]
     PathTooLong {
         /// The subvolume.
