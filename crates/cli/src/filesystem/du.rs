@@ -342,6 +342,9 @@ fn freed_object(freed: &Freed) -> Value {
 fn failure_of(error: UsageError, place: impl std::fmt::Display) -> Failure {
     match error {
         UsageError::Forest(error) => from_fs(FsError::from(error), place),
+        deep @ UsageError::PathTooLong { .. } => Failure::new(Kind::Unsupported, deep.to_string())
+            .at(place)
+            .hint("give -s, or name a directory further down"),
         other => Failure::new(Kind::Corruption, other.to_string())
             .at(place)
             .hint("keep the image as it is; vlinder check names what is damaged"),

@@ -6,6 +6,10 @@ use vlinder_forest::ForestError;
 use vlinder_format::{Damage, Logical, ObjectId, RootId};
 use vlinder_tree::TreeError;
 
+/// The longest path that a listing has lines for (`PATH_MAX` of Linux), where btrfs-progs ends, too. Names
+/// can lie deeper, and lines for all of them would fill any disk.
+pub(super) const MAX_PATH_BYTES: usize = 4096;
+
 /// What kind of extent a count is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
@@ -65,6 +69,16 @@ pub enum UsageError {
         /// The subvolume.
         root: RootId,
         /// The directory that was met twice.
+        inode: ObjectId,
+    },
+    /// Names that lie deeper than any program of Linux can name them.
+    #[error(
+        "subvolume {root}, directory {inode}: the paths in it are longer than {MAX_PATH_BYTES} bytes; measure it without its lines"
+    )]
+    PathTooLong {
+        /// The subvolume.
+        root: RootId,
+        /// The directory.
         inode: ObjectId,
     },
     /// Two parents name different generations of one block.

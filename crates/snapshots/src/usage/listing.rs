@@ -9,7 +9,7 @@ use vlinder_forest::OpenTree;
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::{ItemType, Key, ObjectId, RootId};
 
-use super::error::UsageError;
+use super::error::{MAX_PATH_BYTES, UsageError};
 use super::extent_items;
 use super::file_runs::{FileRuns, ShownBytes};
 use super::names::{self, DirectoryNames, Entry, UsageTarget};
@@ -163,10 +163,15 @@ impl<'a> UsageReader<'a> {
         let Some(directory) = walk.directories.last_mut() else { return Ok(ControlFlow::Break(())) };
         walk.path.truncate(directory.path_bytes);
         let Some((name, entry)) = directory.names.next()? else { return Ok(walk.leave(gathered)) };
-        if !walk.path.is_empty() {
-            walk.path.push(b'/');
+        if walk.each.is_some() {
+            if !walk.path.is_empty() {
+                walk.path.push(b'/');
+            }
+            walk.path.extend_from_slice(&name);
+            if walk.path.len() >= MAX_PATH_BYTES {
+                return Err(walk.path_too_long());
+            }
         }
-        walk.path.extend_from_slice(&name);
         match entry {
             Entry::File(inode) => return self.add_file(walk, inode, gathered),
             Entry::Directory(inode) => walk.enter(self, inode, false)?,
@@ -305,6 +310,12 @@ impl<'a> Walk<'a, '_> {
                 ControlFlow::Break(())
             }
         }
+    }
+
+    fn path_too_long(&self) -> UsageError {
+        let root = self.subvolumes.last().map_or(RootId::FS_TREE, |subvolume| subvolume.items.tree().id());
+        let inode = self.directories.last().map_or(ObjectId::FIRST_FREE, |directory| directory.names.inode());
+        UsageError::PathTooLong { root, inode }
     }
 
     fn tell(&mut self, is_directory: bool, shown: ShownBytes) -> ControlFlow<()> {

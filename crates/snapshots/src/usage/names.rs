@@ -56,6 +56,11 @@ impl<'a> DirectoryNames<'a> {
         Self { forest, tree: Arc::clone(tree), directory, next: Some(0), cursor: None }
     }
 
+    /// The directory.
+    pub(super) fn inode(&self) -> ObjectId {
+        self.directory
+    }
+
     /// Lets go of what is kept for reading on.
     pub(super) fn pause(&mut self) {
         self.cursor = None;

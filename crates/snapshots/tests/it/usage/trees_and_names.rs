@@ -6,7 +6,7 @@ use vlinder_base::sync::Arc;
 use vlinder_format::{ObjectId, RootId};
 use vlinder_fs::data::Allocate;
 use vlinder_fs::{Inode, InodeId, WriteOrigin};
-use vlinder_snapshots::usage::{DeletionSet, Usage, UsageReader, UsageTarget};
+use vlinder_snapshots::usage::{DeletionSet, Usage, UsageError, UsageReader, UsageTarget};
 use vlinder_testkit::subject::Recipe;
 use vlinder_testkit::workload::Choice;
 
@@ -118,4 +118,31 @@ fn files_without_a_name_count_in_no_column() {
     set.add(state.forest(), &target(RootId::FS_TREE)).unwrap();
     set.add(state.forest(), &target(shot)).unwrap();
     assert_eq!(reader.freed(set, &mut |_| ()).unwrap().data_bytes, 400 * 8192);
+}
+
+#[test]
+fn names_deeper_than_a_path_can_be_have_no_lines() {
+    let device = Arc::new(Recipe::default().in_memory());
+    let filesystem = open(&device, "");
+    let (caller, names) = (superuser(), filesystem.names());
+    let mut directory = filesystem.root().unwrap();
+    let name = [b'n'; 250];
+    for _ in 0..40 {
+        directory = names.create_directory(&caller, &directory, &name, 0o755).unwrap();
+    }
+    let file = names.create_file(&caller, &directory, b"file", 0o644).unwrap();
+    let what = Allocate::Reserve { keep_size: false };
+    filesystem.files().allocate_file(&caller, &file, what, 0, 8192, WriteOrigin::Caller).unwrap();
+    drop((file, directory));
+    filesystem.sync().unwrap();
+    let state = filesystem.lease().unwrap();
+    let mut reader = UsageReader::new(state.forest(), &|_| ()).unwrap();
+    let target = UsageTarget { root: RootId::FS_TREE, inode: ObjectId::FIRST_FREE, name: None };
+    let listed = reader.list(&target, &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(listed, Err(UsageError::PathTooLong { .. })), "{listed:?}");
+    // The first directory below the root, by its names and without lines.
+    let below = UsageTarget { inode: ObjectId(257), ..target };
+    for target in [target, below] {
+        assert_eq!(reader.summary(&target).unwrap().total_bytes, 8192);
+    }
 }
