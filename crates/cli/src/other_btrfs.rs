@@ -32,7 +32,7 @@ const PASSED: &str = "VLINDER_BTRFS_PASSED";
 
 /// What the verbs' definitions call an argument that names something in a file system. The others that have
 /// no flag are numbers, names and values, or images ([`IMAGES`]).
-const OPERANDS: [&str; 4] = ["target", "targets", "source", "arguments"];
+const OPERANDS: [&str; 5] = ["target", "targets", "source", "subvolume", "arguments"];
 
 /// What they call an argument that is an image as such: a verb that has one is for images alone.
 const IMAGES: [&str; 2] = ["image", "images"];
@@ -186,7 +186,7 @@ mod tests {
     use crate::command::Btrfs;
 
     /// Arguments without a flag that name nothing in a file system.
-    const VALUES: [&str; 6] = ["ids", "label", "name", "value", "logical", "inode"];
+    const VALUES: [&str; 7] = ["ids", "label", "name", "value", "logical", "inode", "last_generation"];
 
     fn visit(command: &Command, path: &str, seen: &mut Vec<String>) {
         for below in command.get_subcommands().filter(|below| below.get_name() != "help") {

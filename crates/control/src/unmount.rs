@@ -9,12 +9,21 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use vlinder_base::clock::{Clock as _, SystemClock};
+use vlinder_base::thread;
+
 use crate::mounts::MountEntry;
+
+/// How long a use may last that no program means. A process that was forked has its parent's open files until
+/// it executes a program, and the kernel lets go of a closed file a moment after close(2).
+const BRIEF_USE: Duration = Duration::from_millis(500);
+const BUSY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Why a mount is still there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,11 +106,23 @@ impl HeldMount {
     }
 
     /// Unmounts; lazily, where that is wanted: it vanishes from the tree now and ends when its last user is
-    /// gone.
+    /// gone. A mount that is in use is asked for again for a moment.
     ///
     /// # Errors
     /// What the system, or the program, said; something else is there by now.
     pub fn unmount(&self, lazily: bool) -> Result<(), Refused> {
+        let clock = SystemClock::new();
+        loop {
+            match self.unmount_at_once(lazily) {
+                Err(refused) if refused.is_busy && clock.monotonic() < BRIEF_USE => {
+                    thread::sleep(BUSY_INTERVAL);
+                }
+                ended => return ended,
+            }
+        }
+    }
+
+    fn unmount_at_once(&self, lazily: bool) -> Result<(), Refused> {
         drop(self.root()?);
         let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
         let place = path_of(self.directory.as_fd()).join(&self.name);

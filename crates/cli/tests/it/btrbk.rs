@@ -340,7 +340,6 @@ fn backups_are_told_the_same_wherever_they_lie() {
 }
 
 #[test]
-#[ignore = "needs the verb subvolume find-new"]
 fn what_changed_between_snapshots_is_told_as_on_linux() {
     require!(Root, KernelBtrfs, Fuse, Tool("btrfs"), Tool("btrbk"));
     let [kernel, ours] = [Whose::Kernel, Whose::Vlinder].map(|whose| {

@@ -63,6 +63,20 @@ impl Drop for Mount {
     }
 }
 
+#[test]
+fn a_use_that_ends_at_once_does_not_keep_a_mount() {
+    require!(Fuse);
+    let mut mount = Mount::new("brief-use");
+    std::fs::write(mount.at("file"), "x").unwrap();
+    let held = std::fs::File::open(mount.at("file")).unwrap();
+    let closer = thread::spawn("closer", move || {
+        thread::sleep(std::time::Duration::from_millis(100));
+        drop(held);
+    });
+    mount.unmount();
+    closer.join().unwrap();
+}
+
 /// The text without what names the mount or the image.
 fn plain(ended: &Ended, mount: &Mount) -> String {
     ended.text().replace(mount.root(), "X").replace(mount.image.to_str().unwrap(), "X")
@@ -90,7 +104,7 @@ fn subvolumes_are_made_shown_snapshotted_and_deleted_on_a_mount() {
     run(["subvolume", "delete", &mount.at("monday/file")]).failed(1, &["not the root of a subvolume"]);
     run(["subvolume", "delete", &mount.at("missing")]).failed(1, &["missing"]);
     let deleted = run(["subvolume", "delete", "-c", &home]).done();
-    assert_eq!(plain(&deleted, &mount), "Delete subvolume 256 (no-commit): 'home'\n");
+    assert_eq!(plain(&deleted, &mount), "Delete subvolume 256 (commit): 'X/home'\n");
     assert!(!Path::new(&home).exists());
     let synced = run(["subvolume", "sync", mount.root(), "256"]).done();
     assert_eq!(synced.text(), "Subvolume id 256 is gone\n");
