@@ -18,6 +18,9 @@ use crate::wire::{Command, CommandKind, Node};
 /// What is said of an owner that no file can have.
 const TOO_LARGE: &str = "its owner has more than 32 bits";
 
+/// Permissions of a regular file of which a stream says nothing more.
+pub(super) const NEW_FILE_PERMISSIONS: u32 = 0o600;
+
 /// What is said of a stream that names ranges without their bytes.
 const WITHOUT_DATA: &str = "the stream was sent without data (--no-data), and nothing can be received from it; \
                             send it again without that";
@@ -67,12 +70,7 @@ impl Receiver<'_> {
     fn create(&mut self, command: &Command<'_>, path: &[u8]) -> Result<(), ReceiveError> {
         let kind = command.kind();
         let (directory, name) = self.place(kind, path)?;
-        let of = |file_type, permissions| FileAlone {
-            file_type,
-            permissions,
-            device_number: DeviceNumber::default(),
-            target: b"",
-        };
+        let of = FileAlone::of;
         let of_node = |node: &Node<'_>, file_type| FileAlone {
             device_number: unpacked(node.device),
             ..of(file_type, (node.mode & 0o7777) as u32)
@@ -93,7 +91,7 @@ impl Receiver<'_> {
             },
             Command::MakeFifo(node) => of_node(node, FileType::Fifo),
             Command::MakeSocket(node) => of_node(node, FileType::Socket),
-            _ => of(FileType::Regular, 0o600),
+            _ => of(FileType::Regular, NEW_FILE_PERMISSIONS),
         };
         let made = self.filesystem.names().create_alone(&directory, name, &file);
         made.map(drop).map_err(|error| command_error(kind, path, error))
@@ -193,7 +191,7 @@ impl Receiver<'_> {
     }
 
     /// The directory in which a name comes or goes, and the name.
-    fn place<'p>(
+    pub(super) fn place<'p>(
         &mut self,
         kind: CommandKind,
         path: &'p [u8],
