@@ -9,6 +9,7 @@ use vlinder_fs::{
 use super::content;
 use super::directory_times::times_of;
 use super::error::command_error;
+use super::held_files::NEW_FILE_PERMISSIONS;
 use super::receiver::Receiver;
 use super::verity::VerityParameters;
 use super::{ReceiveError, Warning};
@@ -17,9 +18,6 @@ use crate::wire::{Command, CommandKind, Node};
 
 /// What is said of an owner that no file can have.
 const TOO_LARGE: &str = "its owner has more than 32 bits";
-
-/// Permissions of a regular file of which a stream says nothing more.
-pub(super) const NEW_FILE_PERMISSIONS: u32 = 0o600;
 
 /// What is said of a stream that names ranges without their bytes.
 const WITHOUT_DATA: &str = "the stream was sent without data (--no-data), and nothing can be received from it; \

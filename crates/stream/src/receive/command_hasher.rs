@@ -14,7 +14,7 @@ const PIECE_BYTES: usize = 256 << 10;
 const MAX_UNDER_WAY: usize = 3;
 
 /// Commands one after the other, and the hash that they go on from, if the thread does not have that.
-struct Piece {
+struct CommandRun {
     before: Option<RunningHash>,
     commands: Vec<u8>,
 }
@@ -35,7 +35,7 @@ pub(super) struct CommandHasher {
     gathered: Vec<u8>,
     under_way: usize,
     /// None until the first piece is full: a short stream has no thread.
-    beside: Option<(Sender<Piece>, Receiver<Hashed>)>,
+    beside: Option<(Sender<CommandRun>, Receiver<Hashed>)>,
 }
 
 impl CommandHasher {
@@ -95,7 +95,7 @@ impl CommandHasher {
             add_each(&mut self.hash, &commands);
             return;
         };
-        assert!(pieces.send(Piece { before, commands }).is_ok(), "the thread ends after its last piece");
+        assert!(pieces.send(CommandRun { before, commands }).is_ok(), "the thread ends after its last piece");
         self.under_way += 1;
     }
 
@@ -113,12 +113,12 @@ impl CommandHasher {
 }
 
 /// A thread that hashes pieces until no more can come.
-fn start() -> Option<(Sender<Piece>, Receiver<Hashed>)> {
-    let (pieces, to_do) = channel::unbounded::<Piece>();
+fn start() -> Option<(Sender<CommandRun>, Receiver<Hashed>)> {
+    let (pieces, to_do) = channel::unbounded::<CommandRun>();
     let (results, hashed) = channel::unbounded();
     let work = move || {
         let mut hash = RunningHash::default();
-        for Piece { before, commands } in to_do.iter() {
+        for CommandRun { before, commands } in to_do.iter() {
             hash = before.unwrap_or(hash);
             add_each(&mut hash, &commands);
             if results.send(Hashed { hash, buffer: commands }).is_err() {

@@ -3,8 +3,10 @@
 use vlinder_base::sync::Arc;
 use vlinder_fs::{FileAlone, FileType, Inode, InodeId};
 
-use super::apply::NEW_FILE_PERMISSIONS;
 use crate::wire::{PlacedCommand, Times};
+
+/// Permissions of a regular file of which a stream says nothing more.
+pub(super) const NEW_FILE_PERMISSIONS: u32 = 0o600;
 
 /// Files that are held at most: what they need of the file system's space at once is reserved for the worst
 /// case.
