@@ -32,11 +32,12 @@ pub fn receive(
     let mut streams = StreamReader::new(BufReader::with_capacity(BUFFER_BYTES, input));
     let mut receiver = Receiver::new(filesystem, Arc::clone(directory)).with_options(options);
     let received = receiver.receive(&mut streams);
+    let error_start = receiver.error_start(&streams);
     receiver.names().for_each(&mut name_changed);
     let outcome = receiver.into_outcome();
     let synced = if filesystem.is_read_only() { Ok(()) } else { filesystem.sync().map(drop) };
     if let Err(error) = received {
-        let body = body_of(&error, streams.last_start());
+        let body = body_of(&error, error_start);
         return Err(match (&outcome.partial, synced) {
             (Some(partial), Ok(())) => body.hint(advice(partial)),
             (Some(partial), Err(_)) => body.hint(advice_unless_durable(partial)),

@@ -2,7 +2,7 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_data::begin;
-use vlinder_format::inode::{DeviceNumber, FileType};
+use vlinder_format::inode::{DeviceNumber, FileType, GroupId, UserId};
 use vlinder_format::orphan;
 use vlinder_transaction::{ChangeKind, Reservation};
 
@@ -10,7 +10,7 @@ use crate::changes::Changes;
 use crate::directory::check_new_name;
 use crate::inode::Inode;
 use crate::name_view::Names;
-use crate::new_file::{Inheritance, NewFile, note_names_changed, prepare, remember};
+use crate::new_file::{Inheritance, NewFile, TimesAlone, note_names_changed, prepare, remember};
 use crate::open::OpenInode;
 use crate::room::with_room;
 use crate::stamp::Stamp;
@@ -42,6 +42,25 @@ pub struct FileAlone<'a> {
     pub device_number: DeviceNumber,
     /// For a symbolic link, its target.
     pub target: &'a [u8],
+    /// The owner that is stored, also with `owners=me`; the superuser if none is said.
+    pub owner: Option<(UserId, GroupId)>,
+    /// Its times; the present where none are said.
+    pub times: TimesAlone,
+}
+
+impl FileAlone<'_> {
+    /// A file of a type with nothing but permissions.
+    #[must_use]
+    pub fn of(file_type: FileType, permissions: u32) -> Self {
+        Self {
+            file_type,
+            permissions,
+            device_number: DeviceNumber::default(),
+            target: b"",
+            owner: None,
+            times: TimesAlone::default(),
+        }
+    }
 }
 
 /// What is to be made under which name.
@@ -157,13 +176,40 @@ impl Names<'_> {
         name: &[u8],
         file: &FileAlone<'_>,
     ) -> Result<Arc<Inode>> {
-        let FileAlone { file_type, permissions, device_number, target } = *file;
+        let new = self.new_alone(file)?;
+        self.make(&Caller::superuser(), directory, name, new)
+    }
+
+    /// As [`create_alone`](Self::create_alone), for files in one directory, in their order, with one change
+    /// of the tree; all or none.
+    ///
+    /// # Errors
+    /// As there, of any of them. [`Refusal::NoSpace`] also where there is room for each of them alone, since
+    /// together they need more for the worst case.
+    pub fn create_all_alone(
+        &self,
+        directory: &Arc<Inode>,
+        files: &[(&[u8], FileAlone<'_>)],
+    ) -> Result<Vec<Arc<Inode>>> {
+        let caller = Caller::superuser();
+        let named = files.iter().map(|(name, file)| {
+            let new = self.new_alone(file)?;
+            Ok(NewName { caller: &caller, name, new })
+        });
+        let named = named.collect::<Result<Vec<_>>>()?;
+        with_room(self.engine(), || self.make_all(directory, &named))
+    }
+
+    fn new_alone<'a>(&self, file: &FileAlone<'a>) -> Result<NewFile<'a>> {
+        let FileAlone { file_type, permissions, device_number, target, owner, times } = *file;
         if file_type == FileType::SymbolicLink {
             self.check_target(target)?;
         }
-        let inheritance = Inheritance::Flags;
-        let new = NewFile { file_type, permissions, device_number, target, inheritance };
-        self.make(&Caller::superuser(), directory, name, new)
+        if owner.is_some_and(|(user, group)| !user.is_id() || !group.is_id()) {
+            return Err(Refusal::InvalidArgument.into());
+        }
+        let inheritance = Inheritance::Flags { owner, times };
+        Ok(NewFile { file_type, permissions, device_number, target, inheritance })
     }
 
     fn check_target(&self, target: &[u8]) -> Result<()> {

@@ -107,6 +107,7 @@ pub use metadata::InodeAttributes;
 pub use mount_option::OptionError;
 pub use name_view::Names;
 pub use nearness::Prospect;
+pub use new_file::TimesAlone;
 pub use open::{OpenInode, OpenMode};
 pub use option_table::OPEN_OPTIONS;
 pub use options::{AccessTimes, OpenOptions, Owners, SubvolumeChoice};

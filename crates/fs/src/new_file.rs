@@ -4,7 +4,9 @@ use vlinder_base::sync::Arc;
 use vlinder_data::{COMPRESSION_NAME, CompressionProperty, FileStore, InodeId, compression_property};
 use vlinder_format::directory::{DirectoryEntryType, DirectoryIndex};
 use vlinder_format::file_extent::FileExtent;
-use vlinder_format::inode::{DeviceNumber, FileType, InodeFlags, InodeItem, Mode};
+use vlinder_format::inode::{
+    DeviceNumber, FileType, GroupId, InodeFlags, InodeItem, Mode, Timestamp, UserId,
+};
 use vlinder_format::{FileOffset, Generation, ObjectId};
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
@@ -33,13 +35,26 @@ pub(crate) struct NewFile<'a> {
     pub(crate) inheritance: Inheritance,
 }
 
+/// The times that a new file has from the first, and no other change of that moment moves. The time of the
+/// change of its inode is the present.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimesAlone {
+    /// Of the last access.
+    pub access: Option<Timestamp>,
+    /// Of the last change of content.
+    pub modification: Option<Timestamp>,
+    /// Of birth.
+    pub birth: Option<Timestamp>,
+}
+
 /// What a directory passes on to a new file in it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Inheritance {
     /// What Linux has it pass on: group, ACLs, property of compression, flags.
     Whole,
-    /// Flags, but for the one that comes with the property of compression.
-    Flags,
+    /// Flags, but for the one that comes with the property of compression. Owner and times are those said
+    /// here, if any are.
+    Flags { owner: Option<(UserId, GroupId)>, times: TimesAlone },
 }
 
 impl NewFile<'_> {
@@ -73,8 +88,14 @@ pub(crate) fn prepare(
     stamp: Stamp,
 ) -> Result<Prepared> {
     let parent = directory.state().item;
-    if new.inheritance == Inheritance::Flags {
-        return prepare_alone(names, caller, directory, new, stamp);
+    if let Inheritance::Flags { owner, times } = new.inheritance {
+        let mut prepared = prepare_alone(names, caller, directory, new, stamp)?;
+        let item = &mut prepared.item;
+        (item.user, item.group) = owner.unwrap_or((item.user, item.group));
+        item.access_time = times.access.unwrap_or(item.access_time);
+        item.modification_time = times.modification.unwrap_or(item.modification_time);
+        item.birth_time = times.birth.unwrap_or(item.birth_time);
+        return Ok(prepared);
     }
     let is_link = new.file_type == FileType::SymbolicLink;
     let (group, mut permissions) = inherited_group(caller, &parent, new.file_type, new.permissions);

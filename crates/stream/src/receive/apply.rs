@@ -9,6 +9,7 @@ use vlinder_fs::{
 use super::content;
 use super::directory_times::times_of;
 use super::error::command_error;
+use super::held_files::NEW_FILE_PERMISSIONS;
 use super::receiver::Receiver;
 use super::verity::VerityParameters;
 use super::{ReceiveError, Warning};
@@ -67,12 +68,7 @@ impl Receiver<'_> {
     fn create(&mut self, command: &Command<'_>, path: &[u8]) -> Result<(), ReceiveError> {
         let kind = command.kind();
         let (directory, name) = self.place(kind, path)?;
-        let of = |file_type, permissions| FileAlone {
-            file_type,
-            permissions,
-            device_number: DeviceNumber::default(),
-            target: b"",
-        };
+        let of = FileAlone::of;
         let of_node = |node: &Node<'_>, file_type| FileAlone {
             device_number: unpacked(node.device),
             ..of(file_type, (node.mode & 0o7777) as u32)
@@ -93,7 +89,7 @@ impl Receiver<'_> {
             },
             Command::MakeFifo(node) => of_node(node, FileType::Fifo),
             Command::MakeSocket(node) => of_node(node, FileType::Socket),
-            _ => of(FileType::Regular, 0o600),
+            _ => of(FileType::Regular, NEW_FILE_PERMISSIONS),
         };
         let made = self.filesystem.names().create_alone(&directory, name, &file);
         made.map(drop).map_err(|error| command_error(kind, path, error))
@@ -193,7 +189,7 @@ impl Receiver<'_> {
     }
 
     /// The directory in which a name comes or goes, and the name.
-    fn place<'p>(
+    pub(super) fn place<'p>(
         &mut self,
         kind: CommandKind,
         path: &'p [u8],

@@ -79,7 +79,7 @@ fn clone_source(
     let kind = CommandKind::Clone;
     let filesystem = receiver.filesystem;
     let current = receiver.current.as_mut().ok_or(ReceiveError::NoSubvolume { kind })?;
-    if current.token.uuid == uuid {
+    if current.sent().0 == uuid {
         return current.paths.file(filesystem, kind, path);
     }
     if current.clone_sources.len() >= MAX_CLONE_SOURCES {

@@ -10,6 +10,7 @@ use vlinder_fs::{
 };
 
 use super::ReceiveError;
+use super::command_hasher::CommandHasher;
 use super::directory_times::DirectoryTimes;
 use super::error::command_error;
 use super::partial::{
@@ -26,8 +27,10 @@ use crate::wire::CommandKind;
 pub(super) struct Current {
     /// The name that it will have.
     pub name: Vec<u8>,
-    /// What it is of, and how much of it was received.
-    pub token: ResumeToken,
+    /// What it is of; how much of it was received is in `received`.
+    of: ResumeToken,
+    /// The commands of it that were applied.
+    pub received: CommandHasher,
     pub paths: SubvolumePaths,
     pub times: DirectoryTimes,
     /// Bytes of commands up to the last checkpoint.
@@ -78,7 +81,7 @@ impl Current {
             subvolumes.snapshot(&caller, parent, directory, &partial, false)
         };
         let id = made.map_err(|error| command_error(kind, name, error))?;
-        let current = Self::of(filesystem, id, name, token)?;
+        let mut current = Self::of(filesystem, id, name, token)?;
         if is_whole {
             // The subvolume around it passed that on, and its stream says what it has.
             let attributes = filesystem.attributes();
@@ -117,7 +120,7 @@ impl Current {
         let id =
             filesystem.subvolumes().snapshot_as_sibling(&caller, checkpoint.id, directory, &name, false)?;
         let mut current = Self::of(filesystem, id, &partial.name, token)?;
-        current.checkpoint_bytes = token.received.bytes();
+        current.checkpoint_bytes = current.received.bytes();
         current.next_checkpoint = usize::from(checkpoint.name == checkpoint_names(&partial.name)[0]);
         Ok(current)
     }
@@ -130,7 +133,8 @@ impl Current {
     ) -> Result<Self, ReceiveError> {
         Ok(Self {
             name: name.to_vec(),
-            token,
+            of: token,
+            received: CommandHasher::after(token.received),
             paths: SubvolumePaths::new(filesystem.inode(id)?),
             times: DirectoryTimes::default(),
             checkpoint_bytes: 0,
@@ -148,17 +152,18 @@ impl Current {
 
     /// What the stream calls it.
     pub fn sent(&self) -> (Uuid, Generation) {
-        (self.token.uuid, self.token.transid)
+        (self.of.uuid, self.of.transid)
     }
 
     /// Bytes of commands since the last checkpoint.
     pub fn bytes_since_checkpoint(&self) -> u64 {
-        self.token.received.bytes() - self.checkpoint_bytes
+        self.received.bytes() - self.checkpoint_bytes
     }
 
     /// Writes down how much was received.
-    fn mark(&self, filesystem: &Filesystem) -> Result<(), FsError> {
-        let (root, mark) = (self.paths.root(), encode_mark(&self.token, &self.name));
+    fn mark(&mut self, filesystem: &Filesystem) -> Result<(), FsError> {
+        let token = ResumeToken { received: self.received.hash(), ..self.of };
+        let (root, mark) = (self.paths.root(), encode_mark(&token, &self.name));
         let (caller, mode) = (Caller::superuser(), AttributeMode::Either);
         filesystem.attributes().set_extended_attribute(&caller, root, TOKEN_ATTRIBUTE, &mark, mode)
     }
@@ -184,7 +189,7 @@ impl Current {
         // Removing an older one may have failed.
         remove_own_checkpoint(filesystem, directory, new, &self.name)?;
         subvolumes.snapshot_as_sibling(&caller, self.id(), directory, new, true)?;
-        self.checkpoint_bytes = self.token.received.bytes();
+        self.checkpoint_bytes = self.received.bytes();
         self.next_checkpoint = 1 - self.next_checkpoint;
         remove_own_checkpoint(filesystem, directory, old, &self.name)
     }

@@ -7,10 +7,13 @@
 
 mod apply;
 mod candidate;
+mod command_hasher;
 mod content;
 mod current;
 mod directory_times;
 mod error;
+mod held_files;
+mod holding;
 mod options;
 mod outcome;
 mod partial;

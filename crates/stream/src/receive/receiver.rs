@@ -7,6 +7,7 @@ use vlinder_base::sync::Arc;
 use vlinder_fs::{Filesystem, Inode};
 
 use super::current::Current;
+use super::held_files::HeldFiles;
 use super::partial::{partial_subvolume_names, partial_subvolumes};
 use super::paths::SubvolumePaths;
 use super::{Outcome, Progress, ReceiveError, ReceiveOptions, Received};
@@ -24,6 +25,12 @@ pub struct Receiver<'f> {
     watcher: ProgressWatcher<'f>,
     pub(super) current: Option<Current>,
     pub(super) outcome: Outcome,
+    /// New files that are not made yet.
+    pub(super) held: HeldFiles,
+    /// The version of the stream that is received.
+    pub(super) protocol: Protocol,
+    /// Where the command begins that ended receiving, if others were read after it.
+    pub(super) failed_start: Option<u64>,
     /// Names in the directory that came or went.
     names: Vec<Vec<u8>>,
     /// The name of the next subvolume, which was received in part under it.
@@ -38,6 +45,8 @@ enum Step {
     Begin,
     /// It was applied.
     Applied,
+    /// It is held, and waits to be applied with those that follow.
+    Held,
 }
 
 impl<'f> Receiver<'f> {
@@ -50,6 +59,9 @@ impl<'f> Receiver<'f> {
             watcher: Box::new(|_| ControlFlow::Continue(())),
             current: None,
             outcome: Outcome::default(),
+            held: HeldFiles::default(),
+            protocol: Protocol::V1,
+            failed_start: None,
             names: Vec::new(),
             name_in_part: None,
         }
@@ -82,6 +94,12 @@ impl<'f> Receiver<'f> {
         self.names.iter().map(Vec::as_slice)
     }
 
+    /// The first byte of the command that ended receiving, or of what could not be read; new files are held
+    /// back, and commands were read after the one that fails then.
+    pub fn error_start<R: Read>(&self, streams: &StreamReader<R>) -> u64 {
+        self.failed_start.unwrap_or_else(|| streams.last_start())
+    }
+
     /// As [`outcome`](Self::outcome), at the end.
     #[must_use]
     pub fn into_outcome(self) -> Outcome {
@@ -98,7 +116,12 @@ impl<'f> Receiver<'f> {
     /// success.
     pub fn receive<R: Read>(&mut self, streams: &mut StreamReader<R>) -> Result<Vec<Received>, ReceiveError> {
         let before = self.outcome.received.len();
-        let received = self.receive_all(streams);
+        self.failed_start = None;
+        // What is held came before what ended receiving, and so did its error.
+        let received = match (self.receive_all(streams), self.flush_held()) {
+            (Err(_), Err(earlier)) => Err(earlier),
+            (received, _) => received,
+        };
         self.outcome.progress.bytes = streams.position();
         if received.is_err() {
             self.keep_partial();
@@ -108,20 +131,20 @@ impl<'f> Receiver<'f> {
 
     fn receive_all<R: Read>(&mut self, streams: &mut StreamReader<R>) -> Result<(), ReceiveError> {
         while let Some(protocol) = streams.begin()? {
+            self.protocol = protocol;
             loop {
                 let step = self.step(streams, protocol)?;
                 if matches!(step, Step::End) {
                     break;
                 }
                 if let Some(current) = &mut self.current {
-                    if !matches!(step, Step::Begin) || current.token.received.bytes() == 0 {
-                        current.token.received.add(streams.last_command());
-                    }
-                    if current.bytes_since_checkpoint() >= self.options.checkpoint_bytes {
-                        current.checkpoint(self.filesystem, &self.directory)?;
+                    let is_new = matches!(step, Step::Applied) || current.received.bytes() == 0;
+                    if is_new && !matches!(step, Step::Held) {
+                        current.received.add(streams.last_command());
                     }
                 }
                 self.outcome.progress.commands += 1;
+                self.make_durable_in_time()?;
                 self.outcome.progress.bytes = streams.position();
                 if (self.watcher)(self.outcome.progress).is_break() {
                     return Err(ReceiveError::Interrupted);
@@ -135,13 +158,32 @@ impl<'f> Receiver<'f> {
         Ok(())
     }
 
-    /// Reads and applies one command.
+    /// Applies what is held where that is enough, and makes a checkpoint where it is time for one.
+    fn make_durable_in_time(&mut self) -> Result<(), ReceiveError> {
+        let Some(current) = &self.current else { return Ok(()) };
+        let bytes = current.bytes_since_checkpoint() + self.held.byte_count();
+        let is_time = bytes >= self.options.checkpoint_bytes;
+        if is_time || self.held.is_full() {
+            self.flush_held()?;
+        }
+        match &mut self.current {
+            Some(current) if is_time => current.checkpoint(self.filesystem, &self.directory),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads one command, and applies or holds it.
     fn step<R: Read>(
         &mut self,
         streams: &mut StreamReader<R>,
         protocol: Protocol,
     ) -> Result<Step, ReceiveError> {
-        match streams.next_command(protocol)? {
+        let placed = streams.next_placed(protocol)?;
+        if self.hold(&placed) {
+            return Ok(Step::Held);
+        }
+        self.flush_held()?;
+        match placed.command {
             Command::End => Ok(Step::End),
             Command::Subvolume { path, uuid, transid } => {
                 let (parent_uuid, parent_transid) = Default::default();
@@ -170,7 +212,7 @@ impl<'f> Receiver<'f> {
 
     /// Applies a command, once more if there was no room and subvolumes were deleted whose room is not free
     /// yet: going on deletes what came after the checkpoint, and needs as much again.
-    fn apply_with_room(&mut self, command: &Command<'_>) -> Result<(), ReceiveError> {
+    pub(super) fn apply_with_room(&mut self, command: &Command<'_>) -> Result<(), ReceiveError> {
         let maintenance = self.filesystem.maintenance();
         match self.apply(command) {
             Err(error) if error.is_no_space() && maintenance.has_deletions() => {
@@ -182,7 +224,7 @@ impl<'f> Receiver<'f> {
     }
 
     /// Goes on after an error of a command, or ends receiving with it.
-    fn bear(&mut self, error: ReceiveError) -> Result<(), ReceiveError> {
+    pub(super) fn bear(&mut self, error: ReceiveError) -> Result<(), ReceiveError> {
         let max = self.options.max_errors;
         let is_last = max != 0 && self.outcome.error_count + 1 >= max;
         match &mut self.current {

@@ -12,6 +12,8 @@ mod command;
 mod decode;
 mod encode;
 mod error;
+#[cfg(feature = "filesystem")]
+mod gathered;
 mod header;
 mod kind;
 mod limits;
@@ -27,6 +29,8 @@ pub use command::{Command, EncodedWrite, Node, Snapshot, Times};
 #[cfg(feature = "filesystem")]
 pub(crate) use encode::encode;
 pub use error::WireError;
+#[cfg(feature = "filesystem")]
+pub(crate) use gathered::{decode_gathered, split_command};
 pub(crate) use header::HEADER_BYTES;
 pub use kind::CommandKind;
 pub(crate) use limits::COMMAND_HEAD_BYTES;

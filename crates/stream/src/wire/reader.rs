@@ -28,7 +28,19 @@ pub struct PlacedCommand<'a> {
     start: u64,
 }
 
-impl PlacedCommand<'_> {
+impl<'a> PlacedCommand<'a> {
+    /// Its bytes, head and attributes, with zeros in place of its checksum.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The first byte of the input that is the command's.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
     /// The first byte of the input that is `part`, which is a value of the command.
     #[must_use]
     pub fn place_of(&self, part: &[u8]) -> u64 {

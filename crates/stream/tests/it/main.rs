@@ -4,6 +4,7 @@ mod costs;
 mod dump_like_progs;
 mod exact;
 mod full;
+mod held_files;
 mod hostile;
 mod kernel_receives;
 mod power_cuts;
