@@ -186,7 +186,7 @@ mod tests {
     use crate::command::Btrfs;
 
     /// Arguments without a flag that name nothing in a file system.
-    const VALUES: [&str; 7] = ["ids", "label", "name", "value", "logical", "inode", "last_generation"];
+    const VALUES: [&str; 7] = ["ids", "label", "property", "value", "logical", "inode", "last_generation"];
 
     fn visit(command: &Command, path: &str, seen: &mut Vec<String>) {
         for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
