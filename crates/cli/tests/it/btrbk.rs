@@ -344,12 +344,12 @@ fn what_changed_between_snapshots_is_told_as_on_linux() {
     require!(Root, KernelBtrfs, Fuse, Tool("btrfs"), Tool("btrbk"));
     let [kernel, ours] = [Whose::Kernel, Whose::Vlinder].map(|whose| {
         let mut backups = Backups::new("btrbk-diff", whose, whose);
-        backups.btrbk("-c btrbk.conf snapshot", 0);
+        backups.btrbk("-c btrbk.conf -p snapshot", 0);
         backups.shell(
             "head -c 300000 /dev/urandom > FROM/home/added; seq 9000 >> FROM/home/some/numbers
              head -c 8192 /dev/urandom | dd of=FROM/home/random bs=4k seek=9 conv=notrunc status=none; sync",
         );
-        backups.btrbk("-c btrbk.conf snapshot", 0);
+        backups.btrbk("-c btrbk.conf -p snapshot", 0);
         let snaps = backups.names(&backups.from.at("snaps"), "home.");
         let said =
             backups.btrbk(&format!("-c btrbk.conf diff FROM/snaps/{} FROM/snaps/{}", snaps[0], snaps[1]), 0);
