@@ -205,8 +205,9 @@ fn histories_of_older_members_are_compared_with_each_other() {
     }
 }
 
-/// The kernel mounts one half, which is fsynced and then cut from power. Gives the image as it is then.
-fn cut_with_log(scratch: &Scratch, image: &Path, name: &str) -> PathBuf {
+/// The kernel mounts one half, where a file is written and fsynced after other commits, and then the power is
+/// cut. Gives the image as it is then.
+fn cut_with_log(scratch: &Scratch, image: &Path, name: &str, commits_before: u64) -> PathBuf {
     let cut = scratch.join(format!("cut-{name}"));
     for _ in 0..20 {
         let whole = scratch.join("before");
@@ -215,7 +216,12 @@ fn cut_with_log(scratch: &Scratch, image: &Path, name: &str) -> PathBuf {
         // commit.
         change(
             &[image],
-            &format!("echo {name} > {name}; sync {name}; cp {} {}", image.display(), cut.display()),
+            &format!(
+                "{} echo {name} > {name}; sync {name}; cp {} {}",
+                commits(commits_before + 1, "before"),
+                image.display(),
+                cut.display()
+            ),
         );
         let bytes = std::fs::read(&cut).unwrap();
         std::fs::copy(&whole, image).unwrap();
@@ -227,26 +233,33 @@ fn cut_with_log(scratch: &Scratch, image: &Path, name: &str) -> PathBuf {
 }
 
 #[test]
-fn two_logs_of_equal_members_are_two_histories() {
+fn two_logs_are_two_histories() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("chattr"));
-    let scratch = Scratch::new("histories");
-    let images = mirrors(&scratch);
-    let cuts = [0, 1].map(|number| cut_with_log(&scratch, &images[number], ["one", "two"][number]));
-    for (number, name) in [(0, "one"), (1, "two")] {
-        let alone = Filesystem::open(&[&cuts[number]], OpenOptions::parse("ro,degraded").unwrap()).unwrap();
-        let expected = support::walk(&alone);
-        assert!(expected.contains(name), "the log is replayed");
-        let without = &images[1 - number];
-        for given in [[&cuts[number], without], [without, &cuts[number]]] {
-            let filesystem = Filesystem::open(&given, OpenOptions::read_only()).unwrap();
-            if let Err(difference) = walk::compare(&expected, &support::walk(&filesystem)) {
-                panic!("log on {name}: {difference}");
+    // Members of one generation, and members of which one went on for longer.
+    for commits_before in [[0, 0], [0, 1], [1, 0], [3, 0], [1, 3]] {
+        let scratch = Scratch::new("histories");
+        let images = mirrors(&scratch);
+        let cut = |number: usize| {
+            cut_with_log(&scratch, &images[number], ["one", "two"][number], commits_before[number])
+        };
+        let cuts = [0, 1].map(cut);
+        for (number, name) in [(0, "one"), (1, "two")] {
+            let alone =
+                Filesystem::open(&[&cuts[number]], OpenOptions::parse("ro,degraded").unwrap()).unwrap();
+            let expected = support::walk(&alone);
+            assert!(expected.contains(name), "the log is replayed");
+            let without = &images[1 - number];
+            for given in [[&cuts[number], without], [without, &cuts[number]]] {
+                let filesystem = Filesystem::open(&given, OpenOptions::read_only()).unwrap();
+                if let Err(difference) = walk::compare(&expected, &support::walk(&filesystem)) {
+                    panic!("log on {name}: {difference}");
+                }
             }
         }
-    }
-    for order in [[0, 1], [1, 0]] {
-        let error = open(&cuts, order, "ro").map(drop).expect_err("two logs").to_string();
-        assert!(error.contains("two histories"), "{error}");
+        for order in [[0, 1], [1, 0]] {
+            let error = open(&cuts, order, "ro").map(drop).expect_err("two logs").to_string();
+            assert!(error.contains("two histories"), "{commits_before:?}: {error}");
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! | two good copies of one block of the root or chunk tree, of one generation, differ | members that a copy lies on each |
 //! | blocks of one history, where the other could have none ([`search`]) | members of which one is older |
 //! | fsync logs of which each was written where the other can't be seen | members of one generation |
+//! | a fsync log that was written where the younger history can't be seen | members of which one is older |
 //!
 //! A member that is older and contradicts nothing was away ([`Member::is_stale`](crate::Member)); so was one
 //! that lacks a log which another member of its generation has.
@@ -18,7 +19,7 @@ mod search;
 mod superblocks;
 
 use vlinder_format::superblock::Superblock;
-use vlinder_format::{DeviceId, Generation};
+use vlinder_format::{DeviceId, Generation, Logical};
 
 use self::search::{Evidence, Search, Sides};
 use crate::error::VolumeError;
@@ -72,7 +73,29 @@ impl<'a> Comparison<'a> {
         }
         let pasts = &self.evidence.pasts;
         self.contradicting_logs()
+            .or_else(|| pasts.iter().find_map(|past| self.contradiction_with_log_of(past, &current)))
             .or_else(|| pasts.iter().find_map(|past| self.contradiction_with_past(past, &current)))
+    }
+
+    /// Compares the fsync log of a member that is older with what the current ones have there. If the member
+    /// was only away since, they had its log, too, and have the log's blocks or younger ones at those places:
+    /// the transaction that a log belongs to uses none of the log's blocks again.
+    fn contradiction_with_log_of(
+        &self,
+        past: &Superblock,
+        current: &[DeviceId],
+    ) -> Option<(DeviceId, DeviceId)> {
+        if past.log_root == Logical(0) {
+            return None;
+        }
+        let (own, last) = ([past.device_item.device], Generation(past.generation.0.saturating_add(1)));
+        let search = || self.search(Sides { walked: &own, others: current, last });
+        match search().beginning_at_log(past).run(past.generation) {
+            Evidence::Contradiction(first, second) => Some((second, first)),
+            Evidence::Common(_) | Evidence::Nothing => {
+                search().older_than(past.log_root, last).map(|other| (other, past.device_item.device))
+            }
+        }
     }
 
     /// Compares a member that is older with the current ones: first what it wrote last with what is left of

@@ -160,6 +160,19 @@ impl<'a> Search<'a> {
         self.sides.walked.iter().any(has) && self.sides.others.iter().any(lacks)
     }
 
+    /// A member of the other side that has an older block where the side that is walked has one of this
+    /// generation: that one was not written there.
+    pub(super) fn older_than(&self, logical: Logical, generation: Generation) -> Option<DeviceId> {
+        let copies = self.copies(logical, RootId::ROOT_TREE);
+        let is_written = |(device, block): &(DeviceId, Block)| {
+            self.sides.walked.contains(device) && block.generation() == generation
+        };
+        let is_older = |(device, block): &&(DeviceId, Block)| {
+            self.sides.others.contains(device) && block.generation() < generation
+        };
+        copies.iter().any(is_written).then(|| copies.iter().find(is_older)).flatten().map(|(device, _)| *device)
+    }
+
     /// Each device from which a copy of the block at an address can be read, with what is a block of this
     /// file system and belongs there.
     fn places(&self, logical: Logical, by: MappedBy) -> Vec<(DeviceId, Option<Block>)> {

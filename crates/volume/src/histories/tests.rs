@@ -277,3 +277,29 @@ fn logs_of_which_each_was_written_alone_are_two_histories() {
         assert_eq!(mirrors.is_refused(), *is_refused, "{what}");
     }
 }
+
+/// The second member is older and has a log, of the next transaction. What each has where that begins.
+#[test]
+fn a_log_of_an_older_member_that_the_younger_never_had_is_another_history() {
+    let log = |generation, number| file_tree(generation, number);
+    type Case = (&'static str, [Option<Block>; 2], bool);
+    let cases: [Case; 6] = [
+        ("it was away since", [Some(log(8, 1)), Some(log(8, 1))], false),
+        ("the younger used the place again", [Some(log(9, 2)), Some(log(8, 1))], false),
+        ("the younger has something else there", [None, Some(log(8, 1))], false),
+        ("the log is damaged", [Some(log(7, 2)), None], false),
+        ("the younger wrote another block there then", [Some(log(8, 2)), Some(log(8, 1))], true),
+        ("the younger kept what was there before", [Some(log(7, 2)), Some(log(8, 1))], true),
+    ];
+    for (what, blocks, is_refused) in cases {
+        let mut mirrors = Mirrors::new(9, 7);
+        mirrors.on_both(place(7), &root_tree(7, (7, place(20)), 7, 1));
+        mirrors.write(0, place(9), &root_tree(9, (7, place(20)), 7, 1));
+        mirrors.on_both(place(20), &file_tree(7, 1));
+        for (on, block) in blocks.iter().enumerate() {
+            block.iter().for_each(|block| mirrors.write(on, place(40), block));
+        }
+        mirrors.evidence.pasts[0].log_root = place(40);
+        assert_eq!(mirrors.is_refused(), is_refused, "{what}");
+    }
+}
