@@ -293,3 +293,20 @@ fn a_remount_tells_only_of_options_that_the_mount_does_not_have() {
     assert!(ended.err.contains("without effect: compress=lzo\n"), "{}", ended.err);
     place.unmount().done();
 }
+
+/// The kernel tells of the last close of a file after close(2) has returned.
+#[test]
+fn what_a_writer_was_refused_keeps_no_mount() {
+    require!(Fuse);
+    for _ in 0..4 {
+        let place = Place::new("mount-refused-bytes");
+        place.mount(&place.image, "rw").done();
+        // More than the image has room for: close(2) tells that.
+        let mut writer = std::process::Command::new("dd");
+        let of = format!("of={}", place.point.join("file").display());
+        let writer = writer.args(["if=/dev/zero", "bs=80M", "count=1", &of]).output().unwrap();
+        let told = String::from_utf8_lossy(&writer.stderr);
+        assert!(!writer.status.success() && told.contains("No space left"), "{told}");
+        place.unmount().done();
+    }
+}

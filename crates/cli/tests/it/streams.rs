@@ -275,7 +275,7 @@ fn a_send_from_a_mount_that_ends_has_no_end_command() {
         place.mount("rw").done();
         run([Path::new("subvolume"), "create".as_ref(), &place.at("mine")]).done();
         // More than the sender reads ahead of a reader that waits.
-        std::fs::write(place.at("mine/file"), vec![7; 80 << 20]).unwrap();
+        std::fs::write(place.at("mine/file"), vec![7; 40 << 20]).unwrap();
         let (mine, shot) = (place.at("mine"), place.at("shot"));
         run([Path::new("subvolume"), "snapshot".as_ref(), "-r".as_ref(), &mine, &shot]).done();
         let mut sender = vlinder();

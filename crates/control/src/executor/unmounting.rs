@@ -1,11 +1,21 @@
 //! What is to be stored and said before a mount ends.
 
+use std::time::Duration;
+
+use rustix::io::Errno;
+use vlinder_base::clock::{Clock as _, SystemClock};
+use vlinder_base::thread;
 use vlinder_transaction::ReadOnlyReason;
 
 use super::served_mount::ServedMount;
 use crate::ErrorBody;
 use crate::peer::Peer;
 use crate::protocol::Answer;
+
+/// So long a file that was closed may still seem to be open: the kernel tells of the last close of a file after
+/// close(2) has returned.
+const LATE_CLOSE: Duration = Duration::from_millis(500);
+const LATE_CLOSE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Makes durable what can be, and tells whether that is all.
 pub(super) fn prepare(mount: &ServedMount, peer: &Peer) -> Result<Answer, ErrorBody> {
@@ -16,7 +26,7 @@ pub(super) fn prepare(mount: &ServedMount, peer: &Peer) -> Result<Answer, ErrorB
         matches!(reason, Some(ReadOnlyReason::Error(_)))
     };
     let mut is_durable = true;
-    match mount.write_back_and_store() {
+    match store_what_is_wanted(mount) {
         // The kernel drops what it could not hand over, and tells it once: nobody else would hear of it.
         Err(error) if !says_so_at_the_end() => return Err(with_advice(mount, error)),
         Err(error) => {
@@ -36,6 +46,20 @@ pub(super) fn prepare(mount: &ServedMount, peer: &Peer) -> Result<Answer, ErrorB
         Ok(_) => {}
     }
     Ok(Answer::Prepared { process: std::process::id(), is_durable })
+}
+
+/// Stores what the kernel had cached. Bytes that find no room may be those that a writer was told of when he
+/// closed his file, and then they go with the file: so they are tried again for a moment.
+fn store_what_is_wanted(mount: &ServedMount) -> Result<(), ErrorBody> {
+    let clock = SystemClock::new();
+    loop {
+        match mount.write_back_and_store() {
+            Err(error) if error.errno == Errno::NOSPC.raw_os_error() && clock.monotonic() < LATE_CLOSE => {
+                thread::sleep(LATE_CLOSE_INTERVAL);
+            }
+            ended => return ended,
+        }
+    }
 }
 
 /// What is to be done before unmounting is tried again, as far as it is known what was not stored.

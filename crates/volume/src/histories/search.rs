@@ -170,7 +170,12 @@ impl<'a> Search<'a> {
         let is_older = |(device, block): &&(DeviceId, Block)| {
             self.sides.others.contains(device) && block.generation() < generation
         };
-        copies.iter().any(is_written).then(|| copies.iter().find(is_older)).flatten().map(|(device, _)| *device)
+        copies
+            .iter()
+            .any(is_written)
+            .then(|| copies.iter().find(is_older))
+            .flatten()
+            .map(|(device, _)| *device)
     }
 
     /// Each device from which a copy of the block at an address can be read, with what is a block of this
