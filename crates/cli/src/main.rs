@@ -47,6 +47,8 @@ mod option_help;
 mod options;
 mod other_btrfs;
 mod output;
+mod path_filter;
+mod patterns;
 mod place;
 mod progress;
 mod property;

@@ -220,13 +220,15 @@ pub fn run(arguments: &MkfsArguments, session: &Session) -> Result<ExitStatus, F
         // What was begun is taken back.
         end_by_signals(&options.interrupted)?;
     }
-    let progress = Progress::new(session, "copying", None);
+    let mut progress = Progress::new(session, "copying", None);
     let mut shown = 0;
-    let made = mkfs::mkfs(&options, image, &mut |step| {
-        if let mkfs::Progress::Copied { data_bytes, .. } = step {
+    let made = mkfs::mkfs(&options, image, &mut |step| match step {
+        mkfs::Progress::Counted { data_bytes, .. } => progress.expect(data_bytes),
+        mkfs::Progress::Copied { data_bytes, .. } => {
             progress.add(data_bytes.saturating_sub(shown));
             shown = data_bytes;
         }
+        mkfs::Progress::Committing => {}
     });
     drop(progress);
     let report = made.map_err(|error| explain(error, image, was_there))?;
@@ -286,7 +288,9 @@ fn tell(report: &mkfs::Report, image: &Path, session: &Session, quiet: bool) -> 
     session.tell(format!("Sector size:        {}", parameters.sector_size))?;
     session.tell(format!("Filesystem size:    {size}"))?;
     session.tell(format!("Profiles:           data {data}, metadata {metadata}"))?;
-    session.tell(format!("Features:           {}", features.join(", ")))?;
+    let (incompat, read_only) = (parameters.features.incompat(), parameters.features.compat_read_only());
+    let as_options: Vec<&str> = incompat.option_names().chain(read_only.option_names()).collect();
+    session.tell(format!("Features:           {}", as_options.join(", ")))?;
     session.tell(format!("Checksum:           {}", parameters.checksum_kind.name()))?;
     if report.copied.inodes > 0 {
         let data = Units::Human(Base::Binary).show(report.copied.data_bytes);

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const MIN_SHOWN_MILLISECONDS: u64 = 100;
 
 /// How a bar looks when the end is known.
-const KNOWN: &str = "{prefix} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+const KNOWN: &str = "{prefix} [{wide_bar}] {percent}% {bytes}/{total_bytes} {bytes_per_sec} {eta}";
 
 /// Counts bytes; shows them once the verb has taken a while.
 pub struct Progress {

@@ -12,8 +12,9 @@ use crate::{Result, SpaceFailure};
 const FURTHER_TRIES: u32 = 2;
 
 /// How long what found no space goes on with freeing deleted subvolumes. One step gives back more than most
-/// operations need.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(10);
+/// operations need; where all that is deleted is shared with what stays, the room comes late, and a program
+/// is better told than held up: making a file is several operations, each with a patience of its own.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Blocks of deleted subvolumes that it frees between two tries.
 const CLEANED_BLOCKS: usize = 256;

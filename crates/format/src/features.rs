@@ -66,6 +66,11 @@ macro_rules! feature_set {
                 self.0 == 0
             }
 
+            /// Of the bits that mkfs's option -O can set, the names that it takes, lowest first.
+            pub fn option_names(self) -> impl Iterator<Item = &'static str> {
+                Self::NAMES.iter().filter(move |known| self.0 & known.bit != 0).filter_map(|known| known.option)
+            }
+
             /// The names of all bits, lowest first; a bit without a name is `SET_bit_N`.
             pub fn names(self) -> Vec<String> {
                 (0..64u32)

@@ -1,6 +1,7 @@
 //! `cat`.
 
 use std::ffi::OsString;
+use std::io::{ErrorKind, Read as _};
 
 use clap::Args;
 use vlinder_format::inode::FileType;
@@ -8,6 +9,7 @@ use vlinder_format::inode::FileType;
 use crate::devices::Purpose;
 use crate::failure::{ExitStatus, Failure, Kind};
 use crate::image::{ImageArguments, Images};
+use crate::patterns;
 use crate::session::Session;
 use crate::tally::Tally;
 use crate::target::Follow;
@@ -16,6 +18,9 @@ use crate::target::Follow;
 const STEP: usize = 1 << 20;
 
 /// Print files to standard output, one after the other.
+///
+/// A target `-` is standard input. In an image, `*`, `?` and `[...]` in a path stand for all names that they
+/// fit, unless a file is called just so.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder cat disk.img:/etc/fstab")]
 pub struct CatArguments {
@@ -35,7 +40,9 @@ pub fn run(arguments: &CatArguments, session: &Session) -> Result<ExitStatus, Fa
     }
     let images = Images::new(&arguments.images)?;
     let mut tally = Tally::default();
-    for target in &arguments.targets {
+    let refuse = &mut |failure| tally.add(Err(failure), session);
+    let targets = patterns::expand_all(&images, &arguments.targets, Purpose::Read, refuse);
+    for target in &targets {
         tally.add(one(&images, target, session), session);
     }
     images.close()?;
@@ -43,6 +50,9 @@ pub fn run(arguments: &CatArguments, session: &Session) -> Result<ExitStatus, Fa
 }
 
 fn one(images: &Images<'_>, target: &OsString, session: &Session) -> Result<(), Failure> {
+    if target == "-" {
+        return standard_input(session);
+    }
     let location = images.locate(target, Purpose::Read, Follow::Yes)?;
     let status = location.status()?;
     match status.file_type {
@@ -67,5 +77,18 @@ fn one(images: &Images<'_>, target: &OsString, session: &Session) -> Result<(), 
         }
         session.bytes(&buffer[..read])?;
         offset += u64::try_from(read).unwrap_or(0);
+    }
+}
+
+fn standard_input(session: &Session) -> Result<(), Failure> {
+    let mut input = std::io::stdin().lock();
+    let mut buffer = vec![0u8; STEP];
+    loop {
+        match input.read(&mut buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Failure::host(&error, "standard input")),
+            Ok(read) if read == 0 || session.is_output_closed() => return Ok(()),
+            Ok(read) => session.bytes(&buffer[..read])?,
+        }
     }
 }

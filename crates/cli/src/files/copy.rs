@@ -8,10 +8,9 @@ mod copier;
 mod crew;
 mod options;
 mod same_file;
+mod streams;
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::fs::FileTypeExt as _;
-use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
@@ -19,11 +18,13 @@ use vlinder_format::inode::FileType;
 
 pub use self::copier::Copier;
 pub use self::options::{CopyOptions, Reflink};
+use self::streams::Stream;
 use super::destination::{TakenNames, destination};
 use super::guards::spare_target;
 use crate::devices::Purpose;
 use crate::failure::{ExitStatus, Failure, Kind};
 use crate::image::{ImageArguments, Images};
+use crate::patterns;
 use crate::place::{FileStatus, Location};
 use crate::session::Session;
 use crate::target::{Follow, Target};
@@ -36,12 +37,14 @@ use crate::target::{Follow, Target};
 /// the old one. Within one file system the copy shares the extents of the source where it can: both are
 /// stored once until one of them changes. With -a or -p it gets the attributes of the source as well; with
 /// -a, one that has several names is replaced by a new file, as by cp -a. Of a pipe or character device,
-/// /dev/stdin among them, the content is copied, unless -r or -a is given.
+/// /dev/stdin among them, the content is copied, unless -r or -a is given. A source `-` is standard input, and
+/// a destination `-` standard output; a file of that name is ./-. In an image, `*`, `?` and `[...]` in the
+/// path of a source stand for all names that they fit, unless a file is called just so.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "vlinder cp [OPTIONS] <SOURCE>... <DESTINATION>",
     after_help = "Examples:\n  vlinder cp -a /usr/share/doc disk.img:/\n  vlinder cp disk.img:/etc/fstab .\n  \
-                        tar -c . | vlinder cp /dev/stdin disk.img:/backup.tar\n  \
+                        tar -c . | vlinder cp - disk.img:/backup.tar\n  \
                         vlinder cp -r old.img:/home new.img:/"
 )]
 pub struct CopyArguments {
@@ -124,26 +127,90 @@ fn refuse_into_itself(from: &Location, status: &FileStatus, target: &Location) -
 pub fn run(arguments: &CopyArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let Some((to, sources)) = arguments.targets.split_last() else { return Ok(ExitStatus::Done) };
     let images = Images::new(&arguments.images)?;
+    let options = arguments.options();
+    let copier = Copier::new(&options, session);
+    match Stream::named(to) {
+        Some(stream) => copy_to_stream(&images, sources, &stream, &copier, session)?,
+        None => copy_to_place(arguments, &images, (sources, to), &copier, session)?,
+    }
+    let (mut tally, bytes, shared) = copier.end();
+    images.close()?;
+    if session.json {
+        session.object(json!({
+            "copied": tally.done(),
+            "copied_bytes": bytes,
+            "shared_bytes": shared,
+            "failures": tally.failed(),
+            "errors": tally.errors(),
+        }))?;
+    }
+    Ok(tally.ending())
+}
+
+/// Copies the one source into a stream.
+fn copy_to_stream(
+    images: &Images<'_>,
+    sources: &[OsString],
+    to: &Stream,
+    copier: &Copier<'_>,
+    session: &Session,
+) -> Result<(), Failure> {
+    let sources =
+        patterns::expand_all(images, sources, Purpose::Read, &mut |failure| copier.note(Err(failure)));
+    let [source] = sources.as_slice() else {
+        if sources.is_empty() {
+            return Ok(());
+        }
+        let failure = Failure::usage("several sources can't go into one stream of bytes");
+        return Err(failure.hint("vlinder cat writes files one after the other"));
+    };
+    if session.json && matches!(to, Stream::Standard) {
+        let failure = Failure::new(Kind::Unsupported, "the content of files has no JSON form");
+        return Err(failure.hint("leave --json out, or name a file as the destination"));
+    }
+    let result = match Stream::named(source) {
+        Some(from) => copier.copy_between_streams(from.open()?, to.open_for_writing()?),
+        None => {
+            let from = images.locate(source, Purpose::Read, Follow::Yes)?;
+            to.open_for_writing().and_then(|stream| copier.copy_into_stream(&from, stream))
+        }
+    };
+    copier.note(result);
+    Ok(())
+}
+
+/// Copies the sources to a file, or into a directory.
+fn copy_to_place(
+    arguments: &CopyArguments,
+    images: &Images<'_>,
+    (sources, to): (&[OsString], &OsString),
+    copier: &Copier<'_>,
+    session: &Session,
+) -> Result<(), Failure> {
     // First, so that an image that is both source and destination is opened for writing once.
-    let into = destination(&images, to, sources.len(), arguments.no_target_directory, Follow::Yes)?;
+    let into = destination(images, to, sources.len(), arguments.no_target_directory, Follow::Yes)?;
     if !into.is_directory && !arguments.no_clobber {
         spare_target(&into.location, arguments.force)?;
     }
-    let options = arguments.options();
-    let copier = Copier::new(&options, session);
+    let sources =
+        patterns::expand_all(images, sources, Purpose::Read, &mut |failure| copier.note(Err(failure)));
+    into.takes_so_many(sources.len())?;
     let mut taken = TakenNames::default();
-    for source in sources {
+    for source in &sources {
         // A slash at the end asks for the directory that a link leads to.
         let keeps_links = arguments.recursive || arguments.archive;
         let keeps_link = keeps_links && !source.as_encoded_bytes().ends_with(b"/");
         let follow = if keeps_link { Follow::No } else { Follow::Yes };
-        if !keeps_links && let Some(path) = stream(source) {
-            let target = match path.file_name() {
-                Some(name) if into.is_directory => into.location.below(name.as_encoded_bytes()),
-                _ => Ok(into.location.clone()),
+        let stream =
+            Stream::named(source).filter(|stream| !keeps_links || matches!(stream, Stream::Standard));
+        if let Some(stream) = stream {
+            let target = if into.is_directory {
+                stream.file_name().and_then(|name| into.location.below(&name))
+            } else {
+                Ok(into.location.clone())
             };
             let target = target.and_then(|target| into.takes(FileType::Regular).map(|()| target));
-            copier.note(target.and_then(|target| copier.copy_stream(&path, &target)));
+            copier.note(target.and_then(|target| copier.copy_stream(stream.open()?, &target)));
             continue;
         }
         let result = images.locate(source, Purpose::Read, follow).and_then(|from| {
@@ -171,26 +238,7 @@ pub fn run(arguments: &CopyArguments, session: &Session) -> Result<ExitStatus, F
             copier.note(Err(failure));
         }
     }
-    let (mut tally, bytes, shared) = copier.end();
-    images.close()?;
-    if session.json {
-        session.object(json!({
-            "copied": tally.done(),
-            "copied_bytes": bytes,
-            "shared_bytes": shared,
-            "failures": tally.failed(),
-            "errors": tally.errors(),
-        }))?;
-    }
-    Ok(tally.ending())
-}
-
-/// The pipe or character device of the host that a source names; so do `/dev/stdin` and a shell's
-/// `<(COMMAND)`.
-fn stream(source: &OsStr) -> Option<PathBuf> {
-    let Ok(Target::Host(path)) = Target::parse(source) else { return None };
-    let found = path.metadata().ok()?.file_type();
-    (found.is_fifo() || found.is_char_device()).then_some(path)
+    Ok(())
 }
 
 /// The last name of the path that an argument names; `.` for a root, `.` or `..`. A link's own name, not that

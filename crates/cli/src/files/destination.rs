@@ -22,6 +22,15 @@ pub struct Destination {
 }
 
 impl Destination {
+    /// Refuses several sources where they can't go into a directory.
+    pub fn takes_so_many(&self, sources: usize) -> Result<(), Failure> {
+        if sources > 1 && !self.is_directory {
+            let failure = Failure::new(Kind::Invalid, "no directory, but there are several sources");
+            return Err(failure.at(self.location.place()).hint("make it with mkdir first"));
+        }
+        Ok(())
+    }
+
     /// Refuses a name with a slash at its end to what is no directory.
     pub fn takes(&self, file_type: FileType) -> Result<(), Failure> {
         if self.must_be_directory && file_type != FileType::Directory {
@@ -61,12 +70,10 @@ pub fn destination(
         }
     }
     let is_directory = !is_name && is(&location, FileType::Directory)?;
-    if sources > 1 && !is_directory {
-        let failure = Failure::new(Kind::Invalid, "no directory, but there are several sources");
-        return Err(failure.at(location.place()).hint("make it with mkdir first"));
-    }
     let must_be_directory = !is_directory && !is_name && target.as_encoded_bytes().ends_with(b"/");
-    Ok(Destination { location, is_directory, must_be_directory })
+    let destination = Destination { location, is_directory, must_be_directory };
+    destination.takes_so_many(sources)?;
+    Ok(destination)
 }
 
 /// Refuses to write through a link to what does not exist.

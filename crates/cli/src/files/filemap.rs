@@ -14,6 +14,7 @@ use crate::devices::Purpose;
 use crate::failure::{ExitStatus, Failure};
 use crate::image::{ImageArguments, Images};
 use crate::object::Object;
+use crate::patterns;
 use crate::place::image::from_fs;
 use crate::report;
 use crate::session::Session;
@@ -48,7 +49,9 @@ const FILE_SYSTEM_TYPE: &str = "9123683e";
 pub fn run(arguments: &FilemapArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let (mut tally, mut files) = (Tally::default(), Vec::new());
-    for target in &arguments.targets {
+    let refuse = &mut |failure| tally.add(Err(failure), session);
+    let targets = patterns::expand_all(&images, &arguments.targets, Purpose::Read, refuse);
+    for target in &targets {
         let result = one(&images, target).and_then(|(size_bytes, block_bytes, runs)| {
             if session.json {
                 let extents: Vec<_> = runs.iter().map(object).collect();

@@ -12,11 +12,12 @@ use super::mode::{object, symbolic};
 use crate::devices::Purpose;
 use crate::failure::{ExitStatus, Failure};
 use crate::image::{ImageArguments, Images};
+use crate::patterns;
 use crate::place::{Directory, DirectoryNames, FileStatus, Location, Names};
 use crate::report;
 use crate::session::Session;
 use crate::tally::Tally;
-use crate::target::Follow;
+use crate::target::{Follow, Target, escape_image};
 use crate::text;
 use crate::times::short_time;
 use crate::units::{Base, Units};
@@ -24,7 +25,9 @@ use crate::units::{Base, Units};
 /// List directories, in images or on the host.
 ///
 /// Owners are shown by number: the host's names say nothing about an image. Control characters in names are
-/// shown as \ooo; use --json for the exact bytes.
+/// shown as \ooo; use --json for the exact bytes. An image by itself stands for its root directory, unless -d
+/// is given. In an image, `*`, `?` and `[...]` in a path stand for all names that they fit, unless a file is
+/// called just so.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 #[command(after_help = "Examples:\n  vlinder ls disk.img:/\n  vlinder ls -la disk.img:/etc backup.img:/etc")]
@@ -90,18 +93,21 @@ struct Listing<'a> {
 /// Runs the verb.
 pub fn run(arguments: &ListArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
+    let mut tally = Tally::default();
+    let refuse = &mut |failure| tally.add(Err(failure), session);
+    let targets = patterns::expand_all(&images, &arguments.targets, Purpose::Read, refuse);
     let mut listing = Listing {
         arguments,
         session,
         zone: TimeZone::system(),
-        tally: Tally::default(),
-        titles: arguments.recursive || arguments.targets.len() > 1,
+        tally,
+        titles: arguments.recursive || targets.len() > 1,
         is_first: true,
     };
     if session.json {
         session.begin_list("entries")?;
     }
-    for target in &arguments.targets {
+    for target in &targets {
         let result = listing.target(&images, target);
         listing.tally.add(result, session);
     }
@@ -118,6 +124,13 @@ impl Listing<'_> {
         let follow = if self.arguments.long || self.arguments.directory { Follow::No } else { Follow::Yes };
         let location = images.locate(target, Purpose::Read, follow)?;
         let status = location.status()?;
+        if !self.arguments.directory
+            && let Directory::Host(directory) = &location.directory
+            && directory.is_image(&location.name)?
+            && let Ok(Target::Host(path)) = Target::parse(target)
+        {
+            return self.target(images, &escape_image(&path, b"/"));
+        }
         if status.file_type == FileType::Directory && !self.arguments.directory {
             return self.directory(&location, target.as_bytes());
         }

@@ -67,12 +67,7 @@ fn make(
     session: &Session,
 ) -> Result<(), Failure> {
     if arguments.parents {
-        for above in ancestors(target)? {
-            let location = images.locate(&above, Purpose::Write, Follow::Yes)?;
-            if location.look()?.is_none() {
-                location.directory.make_directory(&location.name, 0o777)?;
-            }
-        }
+        make_ancestors(images, target)?;
     }
     let location = images.locate(target, Purpose::Write, Follow::No)?;
     refuse_slip(&location)?;
@@ -91,6 +86,20 @@ fn make(
         location.directory.change(&location.name, &change)?;
     }
     if arguments.verbose { session.tell(format!("made {}", location.place())) } else { Ok(()) }
+}
+
+/// Makes the directories above a target that are not there.
+///
+/// # Errors
+/// Where one can't be made.
+pub fn make_ancestors(images: &Images<'_>, target: &OsString) -> Result<(), Failure> {
+    for above in ancestors(target)? {
+        let location = images.locate(&above, Purpose::Write, Follow::Yes)?;
+        if location.look()?.is_none() {
+            location.directory.make_directory(&location.name, 0o777)?;
+        }
+    }
+    Ok(())
 }
 
 /// The arguments that name the directories above a target, from the top down.

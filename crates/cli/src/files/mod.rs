@@ -20,6 +20,8 @@ use clap::Subcommand;
 use crate::failure::{ExitStatus, Failure};
 use crate::session::Session;
 
+pub use self::make::make_ancestors;
+
 /// The file verbs.
 // A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]

@@ -7,8 +7,10 @@ use serde_json::json;
 use vlinder_format::inode::FileType;
 
 use super::guards::{locate_name, spare_image};
+use crate::devices::Purpose;
 use crate::failure::{ExitStatus, Failure, Kind};
 use crate::image::{ImageArguments, Images};
+use crate::patterns;
 use crate::place::{Directory, DirectoryNames, Location, Names};
 use crate::progress::Waiting;
 use crate::session::Session;
@@ -19,7 +21,9 @@ use crate::tally::Tally;
 /// A directory needs -r. Nested subvolumes are removed only where they are empty; others with subvolume
 /// delete.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  vlinder rm -r disk.img:/tmp/old")]
+#[command(
+    after_help = "Examples:\n  vlinder rm -r disk.img:/tmp/old\n  vlinder rm --glob 'disk.img:/var/log/*.gz'"
+)]
 pub struct RemoveArguments {
     /// Remove directories and what is below them.
     #[arg(short, long, short_alias = 'R')]
@@ -30,6 +34,9 @@ pub struct RemoveArguments {
     /// Tell each name that is removed.
     #[arg(short, long)]
     verbose: bool,
+    /// Take `*`, `?` and `[...]` in the paths of images for patterns, unless a file is called just so.
+    #[arg(long)]
+    glob: bool,
     #[command(flatten)]
     images: ImageArguments,
     /// IMAGE:/PATH or a path of the host.
@@ -42,7 +49,14 @@ pub fn run(arguments: &RemoveArguments, session: &Session) -> Result<ExitStatus,
     let images = Images::new(&arguments.images)?;
     let (mut tally, mut removed) = (Tally::default(), 0u64);
     let waiting = (!arguments.verbose).then(|| Waiting::new(session, "removing"));
-    for target in &arguments.targets {
+    let targets = match arguments.glob {
+        true => {
+            let refuse = &mut |failure| tally.add(Err(failure), session);
+            patterns::expand_all(&images, &arguments.targets, Purpose::Write, refuse)
+        }
+        false => arguments.targets.clone(),
+    };
+    for target in &targets {
         let result = locate_name(&images, target).and_then(|location| {
             spare_image(&location, arguments.force)?;
             let mut done = |directory: &Directory, name: &[u8]| {
@@ -57,7 +71,7 @@ pub fn run(arguments: &RemoveArguments, session: &Session) -> Result<ExitStatus,
         });
         let result = match result {
             Err(failure) if arguments.force && failure.kind == Kind::NotFound => Ok(()),
-            other => other,
+            other => other.map_err(|failure| patterns::advise(failure, target)),
         };
         tally.add(result, session);
     }

@@ -13,6 +13,7 @@ use super::remove;
 use crate::devices::Purpose;
 use crate::failure::{ExitStatus, Failure, Kind};
 use crate::image::{ImageArguments, Images};
+use crate::patterns;
 use crate::place::{FileStatus, Location, Renamed};
 use crate::session::Session;
 use crate::tally::Tally;
@@ -48,6 +49,9 @@ pub struct MoveArguments {
     /// Tell each file that is moved.
     #[arg(short, long)]
     verbose: bool,
+    /// Take `*`, `?` and `[...]` in the paths of images for patterns, unless a file is called just so.
+    #[arg(long)]
+    glob: bool,
     #[command(flatten)]
     images: ImageArguments,
     /// What to move, and where to.
@@ -61,13 +65,21 @@ pub fn run(arguments: &MoveArguments, session: &Session) -> Result<ExitStatus, F
     let Some((to, sources)) = arguments.targets.split_last() else { return Ok(ExitStatus::Done) };
     let mut tally = Tally::default();
     let into = destination(&images, to, sources.len(), arguments.no_target_directory, Follow::No)?;
+    let sources = match arguments.glob {
+        true => {
+            let refuse = &mut |failure| tally.add(Err(failure), session);
+            patterns::expand_all(&images, sources, Purpose::Write, refuse)
+        }
+        false => sources.to_vec(),
+    };
+    into.takes_so_many(sources.len())?;
     if !into.is_directory && !arguments.no_clobber {
         spare_target(&into.location, arguments.force)?;
     }
     let mut taken = TakenNames::default();
     let copy = CopyOptions::of_move(arguments.drops_rights, arguments.makes_devices);
     let mover = Mover { arguments, images: &images, copier: Copier::new(&copy, session) };
-    for source in sources {
+    for source in &sources {
         let result = locate_name(&images, source).and_then(|from| {
             let status = from.status()?;
             into.takes(status.file_type)?;
@@ -100,7 +112,7 @@ pub fn run(arguments: &MoveArguments, session: &Session) -> Result<ExitStatus, F
             }
             Ok(())
         });
-        tally.add(result, session);
+        tally.add(result.map_err(|failure| patterns::advise(failure, source)), session);
     }
     images.close()?;
     if session.json {

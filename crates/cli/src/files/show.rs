@@ -12,6 +12,7 @@ use super::mode::{object, symbolic, type_name};
 use crate::devices::Purpose;
 use crate::failure::{ExitStatus, Failure};
 use crate::image::{ImageArguments, Images};
+use crate::patterns;
 use crate::report;
 use crate::session::Session;
 use crate::tally::Tally;
@@ -38,7 +39,9 @@ pub fn run(arguments: &StatArguments, session: &Session) -> Result<ExitStatus, F
     let images = Images::new(&arguments.images)?;
     let (mut tally, mut files) = (Tally::default(), Vec::new());
     let zone = TimeZone::system();
-    for target in &arguments.targets {
+    let refuse = &mut |failure| tally.add(Err(failure), session);
+    let targets = patterns::expand_all(&images, &arguments.targets, Purpose::Read, refuse);
+    for target in &targets {
         let result = one(arguments, &images, target).and_then(|(status, link, attributes)| {
             if session.json {
                 let mut value = object(&status);

@@ -6,7 +6,6 @@
 //! `NAME.partial`.
 
 mod content;
-mod filter;
 mod numbers;
 mod options;
 mod report;
@@ -25,12 +24,12 @@ use vlinder_format::superblock::SuperblockMirror;
 use vlinder_format::{Logical, RootId};
 use vlinder_fs::salvage::{Salvage, SalvageOptions};
 
-use self::filter::PathFilter;
 use self::options::RestoreOptions;
 use self::report::Report;
 use self::walk::Restorer;
 use crate::devices::{Purpose, open_devices};
 use crate::failure::{ExitStatus, Failure, Kind};
+use crate::path_filter::PathFilter;
 use crate::place::image::from_fs;
 use crate::place::{Directory, locate};
 use crate::session::Session;

@@ -10,13 +10,13 @@ use vlinder_fs::salvage::{ItemPlace, Name, Salvage, item_of};
 use vlinder_fs::{Inode, InodeId};
 
 use super::content::Copy;
-use super::filter::PathFilter;
 use super::options::RestoreOptions;
 use super::report::Report;
 use super::target::{LOST_AND_FOUND, RestoreFrame, WHILE_FILLED, is_there, lost_and_found, make_directory};
 use super::visited::Visited;
 use crate::caller::umask;
 use crate::failure::{Failure, Kind};
+use crate::path_filter::PathFilter;
 use crate::place::image::status_of;
 use crate::place::{
     Attributed, CAPABILITIES, Change, Directory, FileStatus, Location, Sink, WITHOUT_SET_ID_BITS,

@@ -14,6 +14,7 @@ use vlinder_fs::SubvolumeInformation;
 use crate::caller::umask;
 use crate::devices::Purpose;
 use crate::failure::{ExitStatus, Failure, Kind};
+use crate::files::make_ancestors;
 use crate::image::{ImageArguments, Images};
 use crate::mounted::Mounted;
 use crate::object::{Named, Object, information, of_subvolume};
@@ -31,8 +32,12 @@ const BLOCKS_BETWEEN_COMMITS: usize = 8192;
 
 /// Make subvolumes.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  vlinder subvolume create disk.img:/home")]
+#[command(after_help = "Examples:\n  vlinder subvolume create disk.img:/home\n  \
+                        vlinder subvolume create -p disk.img:/var/lib/machines")]
 pub struct CreateArguments {
+    /// Make missing directories above, too.
+    #[arg(short, long)]
+    parents: bool,
     /// Put it into a quota group (not supported yet).
     #[arg(short = 'i', value_name = "QGROUP")]
     quota_group: Vec<String>,
@@ -66,7 +71,8 @@ pub fn create(arguments: &CreateArguments, session: &Session) -> Result<ExitStat
     let images = Images::new(&arguments.images)?;
     let (mut tally, mut made) = (Tally::default(), Vec::new());
     for target in &arguments.targets {
-        let result = find_new(&images, target, Follow::No).and_then(|object| {
+        let above = if arguments.parents { make_ancestors(&images, target) } else { Ok(()) };
+        let result = above.and_then(|()| find_new(&images, target, Follow::No)).and_then(|object| {
             let root = match &object {
                 Object::Image(named) => {
                     named.directory.refuse_itself(&named.name)?;

@@ -22,6 +22,7 @@ mod json;
 mod late_errors;
 mod led_astray;
 mod like_progs;
+mod manners;
 mod messages;
 mod mount_words;
 mod mounted;

@@ -1,9 +1,6 @@
 //! Copying one tree: what becomes of each name.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::{ErrorKind, Read as _};
-use std::path::Path;
 
 use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
@@ -11,6 +8,7 @@ use vlinder_format::inode::FileType;
 
 use super::options::{CopyOptions, Reflink};
 use super::same_file::{is_same_file, itself};
+use super::streams::no_regular_file;
 use crate::failure::{Failure, Kind};
 use crate::files::destination::dangling;
 use crate::files::mode;
@@ -24,13 +22,13 @@ use crate::tally::Tally;
 use crate::text::escaped;
 
 /// Bytes copied at a time.
-const STEP: usize = 1 << 20;
+pub(super) const STEP: usize = 1 << 20;
 
 /// What all threads of a copy share.
 pub struct Copier<'a> {
-    options: &'a CopyOptions,
-    session: &'a Session,
-    progress: Progress,
+    pub(super) options: &'a CopyOptions,
+    pub(super) session: &'a Session,
+    pub(super) progress: Progress,
     /// The first copy of each file that has several names.
     links: Mutex<HashMap<(Origin, u64, u64), Location>>,
     /// Directories that this copy made: a source that contains its own destination must not go round.
@@ -38,7 +36,7 @@ pub struct Copier<'a> {
     /// Asked once: to ask, the process has none for a moment.
     umask: u32,
     tally: Mutex<Tally>,
-    bytes: AtomicU64,
+    pub(super) bytes: AtomicU64,
     /// Bytes of files that share the extents of their source.
     shared_bytes: AtomicU64,
     /// What every further copy would meet as well.
@@ -185,7 +183,7 @@ impl<'a> Copier<'a> {
             }
             let takes_content = is_content && !self.options.replaces;
             if takes_content && !matches!(existing.file_type, FileType::Regular | FileType::SymbolicLink) {
-                return self.stream(from, &to, &status, existing, parent, scratch).map(|()| None);
+                return Err(no_regular_file(&to));
             }
         }
         self.file(from, &to, &status, existing.as_ref(), scratch)?;
@@ -200,7 +198,11 @@ impl<'a> Copier<'a> {
     /// symbolic link stands for the file that it leads to there, as for cp. On the host, and below a
     /// directory that is copied, no link is followed: it may come from an image, and would lead the copy out
     /// of the directory that the user named.
-    fn reached(&self, to: &Location, follows: bool) -> Result<(Location, Option<FileStatus>), Failure> {
+    pub(super) fn reached(
+        &self,
+        to: &Location,
+        follows: bool,
+    ) -> Result<(Location, Option<FileStatus>), Failure> {
         let existing = to.look()?;
         let is_link = existing.as_ref().is_some_and(|found| found.file_type == FileType::SymbolicLink);
         let Directory::Image(directory) = &to.directory else { return Ok((to.clone(), existing)) };
@@ -212,70 +214,6 @@ impl<'a> Copier<'a> {
             Some(found) => Ok((reached, Some(found))),
             None => Err(dangling(to.place())),
         }
-    }
-
-    /// Writes a file into a pipe or a character device that was named as the target, as cp does.
-    fn stream(
-        &self,
-        from: &Location,
-        to: &Location,
-        status: &FileStatus,
-        existing: &FileStatus,
-        parent: Option<&Arc<CopyFrame>>,
-        scratch: &mut Scratch,
-    ) -> Result<(), Failure> {
-        let is_stream = matches!(existing.file_type, FileType::CharacterDevice | FileType::Fifo);
-        let is_content = status.file_type == FileType::Regular;
-        let host = match &to.directory {
-            Directory::Host(host) if parent.is_none() && is_stream && is_content => host,
-            _ => {
-                let failure = Failure::new(Kind::Exists, "no regular file").at(to.place());
-                return Err(failure.hint("remove it, or name another target"));
-            }
-        };
-        let mut stream = host.open_stream(&to.name)?;
-        let mut source = from.directory.open(&from.name)?;
-        source.check_is(status)?;
-        let copied_bytes = self.transfer(&mut *source, scratch, &mut |runs| stream.write_runs(runs))?;
-        stream.finish(status.size_bytes)?;
-        self.bytes.fetch_add(copied_bytes, Ordering::Relaxed);
-        self.note(Ok(()));
-        Ok(())
-    }
-
-    /// Copies what comes out of a pipe or a character device of the host.
-    pub(super) fn copy_stream(&self, from: &Path, to: &Location) -> Result<(), Failure> {
-        let (to, existing) = self.reached(to, true)?;
-        let is_regular =
-            |found: &FileStatus| matches!(found.file_type, FileType::Regular | FileType::SymbolicLink);
-        if existing.as_ref().is_some_and(|found| !is_regular(found)) {
-            let failure = Failure::new(Kind::Exists, "no regular file").at(to.place());
-            return Err(failure.hint("remove it, or name another target"));
-        }
-        if existing.is_some() && self.options.no_clobber {
-            return Ok(());
-        }
-        let place = escaped(from.as_os_str().as_encoded_bytes());
-        let mut stream = File::open(from).map_err(|error| Failure::host(&error, &place))?;
-        let mut sink = self.sink(&to, 0o666, self.overwritten(existing.as_ref()))?;
-        let mut buffer = vec![0; STEP];
-        let mut offset = 0;
-        loop {
-            let read = match stream.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(read) => read,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Failure::host(&error, &place)),
-            };
-            sink.write_at(offset, &buffer[..read])?;
-            let read = u64::try_from(read).unwrap_or(0);
-            offset += read;
-            self.progress.add(read);
-        }
-        sink.set_size(offset)?;
-        sink.finish()?;
-        self.bytes.fetch_add(offset, Ordering::Relaxed);
-        if self.options.verbose { self.session.tell(format!("{place} -> {}", to.place())) } else { Ok(()) }
     }
 
     fn directory(
@@ -399,7 +337,7 @@ impl<'a> Copier<'a> {
 
     /// The file that stays and gets new content, if what exists is one. As with cp -a, a copy that keeps hard
     /// links cuts those that a file had before.
-    fn overwritten<'e>(&self, existing: Option<&'e FileStatus>) -> Option<&'e FileStatus> {
+    pub(super) fn overwritten<'e>(&self, existing: Option<&'e FileStatus>) -> Option<&'e FileStatus> {
         existing.filter(|found| {
             found.file_type == FileType::Regular
                 && !self.options.replaces
@@ -409,7 +347,7 @@ impl<'a> Copier<'a> {
 
     /// Begins a file: with these permissions, as far as the umask leaves them, or as new content of one that
     /// stays.
-    fn sink(
+    pub(super) fn sink(
         &self,
         to: &Location,
         permissions: u32,
@@ -477,7 +415,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Gives the data of a file, in order, to `write`; returns how many bytes they were.
-    fn transfer(
+    pub(super) fn transfer(
         &self,
         source: &mut dyn Source,
         scratch: &mut Scratch,

@@ -16,7 +16,6 @@ use super::held::HeldDirectory;
 use super::image_mark::has_filesystem;
 use super::sink::{HostSink, OWN_DESCRIPTORS, Unfinished, temporary_name};
 use super::source::HostSource;
-use super::stream::HostStream;
 use crate::failure::{Failure, Kind};
 use crate::place::attributes::{Attributed, CAPABILITIES, Change, give_owner};
 use crate::place::content::{Renamed, Sink, Source};
@@ -193,23 +192,6 @@ impl HostDirectory {
             };
             above = Some(opened.map_err(|errno| self.held.fail(errno, b"."))?);
         }
-    }
-
-    /// Opens a pipe or a character device for writing.
-    pub fn open_stream(&self, name: &[u8]) -> Result<HostStream, Failure> {
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
-        let descriptor =
-            rustix::fs::openat(&*self.held.descriptor()?, OsStr::from_bytes(name), flags, Mode::empty())
-                .map_err(|errno| self.held.fail(errno, name))?;
-        let status = rustix::fs::fstat(&descriptor).map_err(|errno| self.held.fail(errno, name))?;
-        let kind = HostType::from_raw_mode(status.st_mode);
-        // Another file may have come since the caller looked; a disk must not be written by mistake.
-        if !matches!(kind, HostType::CharacterDevice | HostType::Fifo) {
-            return Err(
-                Failure::new(Kind::Exists, "no pipe or character device any more").at(self.held.place(name))
-            );
-        }
-        Ok(HostStream::new(File::from(descriptor), self.held.place(name)))
     }
 
     /// As [`Directory::create`](crate::place::Directory::create), for a file whose name may still change

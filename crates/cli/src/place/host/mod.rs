@@ -15,3 +15,4 @@ pub use directory::HostDirectory;
 pub(super) use errors::failure_of_path;
 pub use image_mark::has_filesystem;
 pub use sink::HostSink;
+pub use stream::HostStream;

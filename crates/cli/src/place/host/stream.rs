@@ -2,8 +2,11 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Write as _};
+use std::path::Path;
 
-use crate::failure::Failure;
+use rustix::fs::{FileType as HostType, Mode, OFlags};
+
+use crate::failure::{Failure, Kind};
 use crate::place::content::Run;
 
 /// What holes are written from.
@@ -21,8 +24,25 @@ pub struct HostStream {
 }
 
 impl HostStream {
+    /// Opens what a path leads to for writing.
+    ///
+    /// # Errors
+    /// What the system said; what is no pipe and no character device.
+    pub fn open(path: &Path, place: String) -> Result<Self, Failure> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let descriptor = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|errno| Failure::host(&errno.into(), &place))?;
+        let status = rustix::fs::fstat(&descriptor).map_err(|errno| Failure::host(&errno.into(), &place))?;
+        let kind = HostType::from_raw_mode(status.st_mode);
+        // Another file may have come since the caller looked; a disk must not be written by mistake.
+        if !matches!(kind, HostType::CharacterDevice | HostType::Fifo) {
+            return Err(Failure::new(Kind::Exists, "no pipe or character device any more").at(place));
+        }
+        Ok(Self::new(File::from(descriptor), place))
+    }
+
     /// One that was opened for writing.
-    pub(super) fn new(file: File, place: String) -> Self {
+    pub fn new(file: File, place: String) -> Self {
         Self { file, place, end: 0 }
     }
 

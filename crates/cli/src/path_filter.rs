@@ -1,4 +1,4 @@
-//! Which paths are restored.
+//! Expressions for paths and names.
 
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -27,7 +27,7 @@ impl PathFilter {
         Ok(Self { letters: build(true)?, bytes: build(false).ok() })
     }
 
-    /// Whether a path, its slashes included, is to be restored.
+    /// Whether a path, its slashes included, or a name matches.
     pub fn is_match(&self, path: &[u8]) -> bool {
         self.letters.is_match(path) || self.bytes.as_ref().is_some_and(|bytes| bytes.is_match(path))
     }

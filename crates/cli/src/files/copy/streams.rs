@@ -1,0 +1,192 @@
+//! Content that comes from, or goes to, what has no place to seek to: standard input and output, pipes and
+//! character devices.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::PathBuf;
+
+use vlinder_base::sync::atomic::Ordering;
+use vlinder_format::inode::FileType;
+
+use super::copier::{Copier, STEP, Scratch};
+use crate::failure::{Failure, Kind};
+use crate::files::mode::type_name;
+use crate::place::host::HostStream;
+use crate::place::{FileStatus, Location};
+use crate::target::Target;
+use crate::text::escaped;
+
+/// What stands for standard input among the sources, and for standard output as the destination.
+const STANDARD: &str = "-";
+
+/// What an argument names, if it is a stream.
+pub(super) enum Stream {
+    /// Standard input or output, which was named `-`.
+    Standard,
+    /// A pipe or a character device of the host: `/dev/stdin`, or what a shell makes of `<(COMMAND)`.
+    At(PathBuf),
+}
+
+impl Stream {
+    /// The stream that an argument names; none where it names a file.
+    pub(super) fn named(argument: &OsStr) -> Option<Self> {
+        if argument == STANDARD {
+            return Some(Self::Standard);
+        }
+        let Ok(Target::Host(path)) = Target::parse(argument) else { return None };
+        let found = path.metadata().ok()?.file_type();
+        (found.is_fifo() || found.is_char_device()).then_some(Self::At(path))
+    }
+
+    /// Opens it for reading.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn open(&self) -> Result<SourceStream, Failure> {
+        let place = self.place("standard input");
+        let file = match self {
+            // By its descriptor: its file may have no name any more, and stands where it was read to.
+            Self::Standard => std::io::stdin().as_fd().try_clone_to_owned().map(File::from),
+            Self::At(path) => File::open(path),
+        };
+        let file = file.map_err(|error| Failure::host(&error, &place))?;
+        Ok(SourceStream { file, place })
+    }
+
+    /// Opens it for writing.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn open_for_writing(&self) -> Result<HostStream, Failure> {
+        let place = self.place("standard output");
+        match self {
+            Self::Standard => {
+                let file = std::io::stdout().as_fd().try_clone_to_owned().map(File::from);
+                Ok(HostStream::new(file.map_err(|error| Failure::host(&error, &place))?, place))
+            }
+            Self::At(path) => HostStream::open(path, place),
+        }
+    }
+
+    /// The name that its content gets in a directory.
+    ///
+    /// # Errors
+    /// Where it has none.
+    pub(super) fn file_name(&self) -> Result<Vec<u8>, Failure> {
+        let name = match self {
+            Self::Standard => None,
+            Self::At(path) => path.file_name(),
+        };
+        let failure = || {
+            let failure = Failure::usage("what comes from standard input has no name in a directory");
+            failure.hint("give the file's path as the destination")
+        };
+        name.map(|name| name.as_encoded_bytes().to_vec()).ok_or_else(failure)
+    }
+
+    fn place(&self, standard: &str) -> String {
+        match self {
+            Self::Standard => standard.to_owned(),
+            Self::At(path) => escaped(path.as_os_str().as_encoded_bytes()),
+        }
+    }
+}
+
+/// A stream that is read.
+pub(super) struct SourceStream {
+    file: File,
+    place: String,
+}
+
+impl SourceStream {
+    /// The next bytes; none at the end.
+    fn read(&mut self, target: &mut [u8]) -> Result<usize, Failure> {
+        loop {
+            match self.file.read(target) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => return result.map_err(|error| Failure::host(&error, &self.place)),
+            }
+        }
+    }
+}
+
+/// The failure of content that was to go to what is no file.
+pub(super) fn no_regular_file(to: &Location) -> Failure {
+    Failure::new(Kind::Exists, "no regular file").at(to.place()).hint("remove it, or name another target")
+}
+
+impl Copier<'_> {
+    /// Copies what comes out of a stream into a file.
+    pub(super) fn copy_stream(&self, mut from: SourceStream, to: &Location) -> Result<(), Failure> {
+        let (to, existing) = self.reached(to, true)?;
+        let is_regular =
+            |found: &FileStatus| matches!(found.file_type, FileType::Regular | FileType::SymbolicLink);
+        if existing.as_ref().is_some_and(|found| !is_regular(found)) {
+            return Err(no_regular_file(&to));
+        }
+        if existing.is_some() && self.options.no_clobber {
+            return Ok(());
+        }
+        let mut sink = self.sink(&to, 0o666, self.overwritten(existing.as_ref()))?;
+        let mut buffer = vec![0; STEP];
+        let mut offset = 0;
+        loop {
+            let read = from.read(&mut buffer)?;
+            if read == 0 {
+                break;
+            }
+            sink.write_at(offset, &buffer[..read])?;
+            let read = u64::try_from(read).unwrap_or(0);
+            offset += read;
+            self.progress.add(read);
+        }
+        sink.set_size(offset)?;
+        sink.finish()?;
+        self.bytes.fetch_add(offset, Ordering::Relaxed);
+        if self.options.verbose {
+            self.session.tell(format!("{} -> {}", from.place, to.place()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Writes a regular file into a stream, as cp does.
+    pub(super) fn copy_into_stream(&self, from: &Location, mut to: HostStream) -> Result<(), Failure> {
+        let status = from.status()?;
+        if status.file_type != FileType::Regular {
+            let text = format!("a {}, which can't go into a stream of bytes", type_name(status.file_type));
+            return Err(Failure::new(Kind::Invalid, text).at(from.place()));
+        }
+        let mut source = from.directory.open(&from.name)?;
+        source.check_is(&status)?;
+        let mut scratch = Scratch::default();
+        let copied_bytes = self.transfer(&mut *source, &mut scratch, &mut |runs| to.write_runs(runs))?;
+        to.finish(status.size_bytes)?;
+        self.bytes.fetch_add(copied_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes what comes out of one stream into another.
+    pub(super) fn copy_between_streams(
+        &self,
+        mut from: SourceStream,
+        mut to: HostStream,
+    ) -> Result<(), Failure> {
+        let mut buffer = vec![0; STEP];
+        let mut offset = 0;
+        loop {
+            let read = from.read(&mut buffer)?;
+            if read == 0 {
+                break;
+            }
+            to.write_runs(&[(offset, &buffer[..read])])?;
+            offset += u64::try_from(read).unwrap_or(0);
+        }
+        to.finish(offset)?;
+        self.bytes.fetch_add(offset, Ordering::Relaxed);
+        Ok(())
+    }
+}
