@@ -53,7 +53,7 @@ fn expand(images: &Images<'_>, argument: &OsStr, purpose: Purpose) -> Result<Vec
         let of_name = Name::new(name).map_err(|failure| failure.at(escaped(argument.as_bytes())))?;
         let mut next = Vec::new();
         for above in &found {
-            of_name.extend(&Level { images, purpose, image: &image, path: above }, &mut next)?;
+            of_name.extend(&Above { images, purpose, image: &image, path: above }, &mut next)?;
         }
         found = next;
     }
@@ -90,7 +90,7 @@ fn is_there(images: &Images<'_>, argument: &OsStr, purpose: Purpose) -> Result<b
 }
 
 /// A directory that may hold what fits, by its path in an image.
-struct Level<'a> {
+struct Above<'a> {
     images: &'a Images<'a>,
     purpose: Purpose,
     image: &'a Path,
@@ -120,20 +120,20 @@ impl<'a> Name<'a> {
     }
 
     /// Adds the paths of what this name fits in a directory.
-    fn extend(&self, level: &Level<'_>, paths: &mut Vec<Vec<u8>>) -> Result<(), Failure> {
-        let below = |name: &[u8]| [level.path, b"/", name].concat();
+    fn extend(&self, above: &Above<'_>, paths: &mut Vec<Vec<u8>>) -> Result<(), Failure> {
+        let below = |name: &[u8]| [above.path, b"/", name].concat();
         let (matcher, fits_hidden) = match self {
             Self::Literal(name) => {
                 let path = below(name);
-                if is_there(level.images, &escape_image(level.image, &path), level.purpose)? {
+                if is_there(above.images, &escape_image(above.image, &path), above.purpose)? {
                     paths.push(path);
                 }
                 return Ok(());
             }
             Self::Pattern { matcher, fits_hidden } => (matcher, *fits_hidden),
         };
-        let argument = escape_image(level.image, &below(b""));
-        let location = level.images.locate(&argument, level.purpose, Follow::Yes);
+        let argument = escape_image(above.image, &below(b""));
+        let location = above.images.locate(&argument, above.purpose, Follow::Yes);
         let location = match location.and_then(|location| Ok((location.look()?, location))) {
             Ok((Some(status), location)) if status.file_type == FileType::Directory => location,
             // What leads to no directory holds nothing.

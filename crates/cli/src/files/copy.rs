@@ -37,9 +37,9 @@ use crate::target::{Follow, Target};
 /// the old one. Within one file system the copy shares the extents of the source where it can: both are
 /// stored once until one of them changes. With -a or -p it gets the attributes of the source as well; with
 /// -a, one that has several names is replaced by a new file, as by cp -a. Of a pipe or character device,
-/// /dev/stdin among them, the content is copied, unless -r or -a is given. A source `-` is standard input, and
-/// a destination `-` standard output; a file of that name is ./-. In an image, `*`, `?` and `[...]` in the
-/// path of a source stand for all names that they fit, unless a file is called just so.
+/// /dev/stdin among them, the content is copied, unless -r or -a is given. A source `-` is standard input,
+/// and a destination `-` standard output; a file of that name is ./-. In an image, `*`, `?` and `[...]` in
+/// the path of a source stand for all names that they fit, unless a file is called just so.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "vlinder cp [OPTIONS] <SOURCE>... <DESTINATION>",

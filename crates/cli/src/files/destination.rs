@@ -82,6 +82,11 @@ pub fn dangling(link: String) -> Failure {
     failure.hint("remove it first, or name what it leads to")
 }
 
+/// The failure of content that was to go to what is no file.
+pub fn no_regular_file(to: &Location) -> Failure {
+    Failure::new(Kind::Exists, "no regular file").at(to.place()).hint("remove it, or name another target")
+}
+
 /// The files that went into one directory by their own names: a second one of a name would take the place of
 /// the first.
 #[derive(Default)]

@@ -280,7 +280,7 @@ fn logs_of_which_each_was_written_alone_are_two_histories() {
 
 /// The second member is older and has a log, of the next transaction. What each has where that begins.
 #[test]
-fn a_log_of_an_older_member_that_the_younger_never_had_is_another_history() {
+fn a_log_that_the_younger_never_had_is_another_history() {
     let log = |generation, number| file_tree(generation, number);
     type Case = (&'static str, [Option<Block>; 2], bool);
     let cases: [Case; 6] = [

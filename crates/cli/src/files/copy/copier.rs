@@ -8,9 +8,8 @@ use vlinder_format::inode::FileType;
 
 use super::options::{CopyOptions, Reflink};
 use super::same_file::{is_same_file, itself};
-use super::streams::no_regular_file;
 use crate::failure::{Failure, Kind};
-use crate::files::destination::dangling;
+use crate::files::destination::{dangling, no_regular_file};
 use crate::files::mode;
 use crate::place::{
     ACCESS_LISTS, Attributed, CAPABILITIES, Change, Directory, DirectoryNames, Entry, FileStatus, Location,

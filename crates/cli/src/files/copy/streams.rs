@@ -13,6 +13,7 @@ use vlinder_format::inode::FileType;
 
 use super::copier::{Copier, STEP, Scratch};
 use crate::failure::{Failure, Kind};
+use crate::files::destination::no_regular_file;
 use crate::files::mode::type_name;
 use crate::place::host::HostStream;
 use crate::place::{FileStatus, Location};
@@ -111,11 +112,6 @@ impl SourceStream {
             }
         }
     }
-}
-
-/// The failure of content that was to go to what is no file.
-pub(super) fn no_regular_file(to: &Location) -> Failure {
-    Failure::new(Kind::Exists, "no regular file").at(to.place()).hint("remove it, or name another target")
 }
 
 impl Copier<'_> {
