@@ -20,7 +20,7 @@ use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_control::protocol::MountInformation;
 use vlinder_control::{Client, MountEntry};
-use vlinder_device::HostIdentity;
+use vlinder_partitions::{ImageName, identity};
 
 use crate::failure::Failure;
 use crate::text::escaped;
@@ -34,14 +34,15 @@ const OTHERS_LIMIT: Duration = Duration::from_secs(2);
 
 /// The server that holds an image, among those that answer to this user.
 pub fn server_of(image: &Path) -> Option<(Client, MountInformation)> {
-    let status = rustix::fs::stat(image).ok()?;
-    let (wanted, source) = (HostIdentity::of(&status), image.canonicalize().ok()?);
+    let name = ImageName::of(image);
+    let status = rustix::fs::stat(name.file()).ok()?;
+    let (wanted, source) = (identity(image)?, name.canonical().to_path());
     let ours = MountEntry::all().ok()?.into_iter().filter(MountEntry::is_ours);
     let (likely, others): (Vec<_>, Vec<_>) =
         ours.filter(|entry| may_hold(entry, &source, &status)).partition(|entry| entry.source == source);
     let is_held_by = |entry: &MountEntry, information: &MountInformation| {
         let mut devices = information.devices.iter().map(|name| Path::new(OsStr::from_bytes(&name.0)));
-        !vlinder_control::is_trusted(entry) || devices.any(|device| identity_of(device) == Some(wanted))
+        !vlinder_control::is_trusted(entry) || devices.any(|device| identity(device) == Some(wanted))
     };
     let asked = |entry: MountEntry, limit| {
         let (client, information) = Client::enquire(entry.clone(), limit).ok()?;
@@ -58,7 +59,7 @@ pub fn server_of(image: &Path) -> Option<(Client, MountInformation)> {
 /// Where the table of mounts shows an image, and whose mount that is. Nobody vouches for it: it is to be
 /// told, and no more.
 fn shown_holder(image: &Path) -> Option<(String, u32)> {
-    let source = image.canonicalize().ok()?;
+    let source = ImageName::of(image).canonical().to_path();
     let mut ours = MountEntry::all().ok()?.into_iter().filter(MountEntry::is_ours);
     let me = rustix::process::geteuid().as_raw();
     let entry = ours.find(|entry| entry.source == source && entry.owner != Some(me))?;
@@ -83,10 +84,6 @@ pub fn advise(failure: Failure, image: &Path) -> Failure {
     }
 }
 
-fn identity_of(path: &Path) -> Option<HostIdentity> {
-    rustix::fs::stat(path).ok().map(|status| HostIdentity::of(&status))
-}
-
 /// Whether the mount may be one of this image: for the owner of a mount that is neither root nor this user,
 /// whether that user could write the image, as far as its mode tells, and the mount's source says so. Who can
 /// only read an image keeps nobody away from it.
@@ -97,9 +94,12 @@ fn may_hold(entry: &MountEntry, source: &Path, image: &Stat) -> bool {
     vlinder_control::is_trusted(entry) || entry.source == source && could_write()
 }
 
-/// The bytes of a regular file or block device. Whatever else a path leads to is not opened: that alone may
-/// wait, or do something to a device.
+/// The bytes of a regular file or block device, or of the part of it that is meant. Whatever else a path leads
+/// to is not opened: that alone may wait, or do something to a device.
 pub fn device_length(path: &Path) -> Option<u64> {
+    if let Some(bytes) = vlinder_partitions::part_bytes(path) {
+        return Some(bytes);
+    }
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let status = rustix::fs::fstat(&found).ok()?;
     match FileType::from_raw_mode(status.st_mode) {
