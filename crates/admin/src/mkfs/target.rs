@@ -46,7 +46,8 @@ impl Target {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, MkfsError> {
         let shown = || path.display().to_string();
-        match std::fs::metadata(ImageName::of(path).file()) {
+        let name = ImageName::of(path);
+        match std::fs::metadata(name.file()) {
             Ok(_) => Self::open_existing(options, path, parameters, progress),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let estimate = estimate(options, parameters, progress)?;
@@ -55,10 +56,10 @@ impl Target {
                     return Err(MkfsError::NoTarget { target: shown() });
                 };
                 check_size(size_bytes, parameters)?;
-                let device = TargetDevice::create(path, size_bytes, &OpenOptions::writer())?;
+                let device = TargetDevice::create(name.file(), size_bytes, &OpenOptions::writer())?;
                 let growths = if given.is_none() { GROWTHS } else { 0 };
                 Ok(Self {
-                    path: path.to_owned(),
+                    path: name.file().to_owned(),
                     device: Arc::new(device),
                     size_bytes,
                     created: true,

@@ -66,6 +66,18 @@ fn shown_holder(image: &Path) -> Option<(String, u32)> {
     Some((escaped(entry.mountpoint.as_os_str().as_bytes()), entry.owner?))
 }
 
+/// Where another partition of the disk is mounted that an image lies on, by this user or root.
+fn mount_beside(image: &Path) -> Option<String> {
+    let name = ImageName::of(image).canonical();
+    let ours = MountEntry::all().ok()?.into_iter();
+    let mut ours = ours.filter(|entry| entry.is_ours() && vlinder_control::is_trusted(entry));
+    let entry = ours.find(|entry| {
+        let other = ImageName::of(&entry.source);
+        other.file() == name.file() && other != name
+    })?;
+    Some(escaped(entry.mountpoint.as_os_str().as_bytes()))
+}
+
 /// A failure to open an image that is in use, with the mount that uses it, or that another user's mount says
 /// it is.
 pub fn advise(failure: Failure, image: &Path) -> Failure {
@@ -75,6 +87,9 @@ pub fn advise(failure: Failure, image: &Path) -> Failure {
             failure
                 .hint(format!("it is mounted on {mountpoint}: work there, or end that with vlinder umount"))
         }
+        None if let Some(mountpoint) = mount_beside(image) => failure.hint(format!(
+            "another partition of it is mounted on {mountpoint}, and one lock is for the whole disk: end that with vlinder umount"
+        )),
         None => match shown_holder(image) {
             Some((mountpoint, owner)) => failure.hint(format!(
                 "the system shows it mounted on {mountpoint} by user {owner}: ask that user, or wait for that to end"
