@@ -19,8 +19,8 @@ use crate::{
 /// TARGET is IMAGE:/PATH, a path in an image, or a path of the host or of a mounted file system. A colon in
 /// the image's name that is followed by / is written \:, a backslash \\.
 ///
-/// IMAGE@NUMBER is a partition of a disk image, IMAGE@START+LENGTH a range of its bytes, where no file has that
-/// name (\@ is an @). Without it the whole is meant, or else the only partition with a Btrfs.
+/// IMAGE@NUMBER is a partition of a disk image, IMAGE@START+LENGTH a range of its bytes, where no file has
+/// that name (\@ is an @). Without it the whole is meant, or else the only partition with a Btrfs.
 ///
 /// Exit status: 0 done, 1 failed or findings, 2 the command line makes no sense, 3 done in part.
 #[derive(Parser, Debug)]

@@ -21,8 +21,8 @@ use crate::{
 /// 3. The window never changes: neither what it covers, nor the length of `inner`. (A call that changes a
 ///    file's length is one of [`FileDevice`], which a window does not give out.)
 ///
-/// Errors that `inner` reports name `inner` and its own offsets, where whoever looks for them finds them; a
-/// range outside of the window is reported with the window's name and offsets.
+/// Errors that `inner` reports name `inner` and its own offsets, which are the places to look at. A range
+/// outside of the window is reported with the window's name and offsets.
 #[derive(Debug, Clone)]
 pub struct DeviceWindow<D> {
     inner: D,

@@ -60,8 +60,8 @@ pub(crate) const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(30);
 pub struct OpenOptions {
     /// For reading only.
     pub read_only: bool,
-    /// The first byte of the file system on its first device; 0 where this or [`size_limit`](Self::size_limit)
-    /// is given alone.
+    /// The first byte of the file system on its first device; 0 where only
+    /// [`size_limit`](Self::size_limit) is given.
     pub offset: Option<u64>,
     /// How many bytes from there on it may have; all that follow without it.
     pub size_limit: Option<u64>,

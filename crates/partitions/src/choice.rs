@@ -104,7 +104,7 @@ fn unsaid(device: &dyn Device) -> Result<Option<Chosen>, ChoiceError> {
         Ok(TableRead::Damaged(why)) if !is_whole(&others) => {
             return Err(PartitionErrorKind::DamagedTable { why }.into());
         }
-        // What can't be read is told by who reads the superblock.
+        // Reading the superblock will tell what can't be read.
         Ok(_) | Err(_) => return Ok(None),
     };
     let mut found = table.with_btrfs();

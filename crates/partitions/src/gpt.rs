@@ -6,7 +6,7 @@ use vlinder_device::{Device, DeviceError};
 
 use crate::bytes::{array, read, u32_at, u64_at};
 use crate::kind::PartitionKind;
-use crate::table::RawPartition;
+use crate::partition::RawPartition;
 
 const SIGNATURE: &[u8; 8] = b"EFI PART";
 /// Bytes of a header that are defined; more are allowed, up to a sector.

@@ -1,12 +1,12 @@
 //! Partition tables of MBRs: four entries in the first sector, of which one may be an extended partition, the
-//! room of a chain of sectors that name a logical one each. What Linux makes of them (block/partitions/msdos.c)
-//! is made of them here. Sectors have 512 bytes.
+//! room of a chain of sectors that name a logical one each. What Linux makes of them
+//! (block/partitions/msdos.c) is made of them here. Sectors have 512 bytes.
 
 use vlinder_device::{Device, DeviceError};
 
 use crate::bytes::{array, read, u32_at};
 use crate::kind::PartitionKind;
-use crate::table::RawPartition;
+use crate::partition::RawPartition;
 
 const SECTOR: u64 = 512;
 const ENTRIES_AT: usize = 446;

@@ -69,7 +69,7 @@ pub fn table_on(path: &Path) -> Option<PartitionTable> {
 }
 
 /// Which bytes a path names; none where there is no such file. A part that can't be found counts as the
-/// beginning: who opens it tells why.
+/// beginning: opening it tells why.
 #[must_use]
 pub fn identity(path: &Path) -> Option<ImageIdentity> {
     let name = ImageName::of(path);
@@ -91,7 +91,7 @@ pub fn part_bytes(path: &Path) -> Option<u64> {
     chosen.range.end.checked_sub(chosen.range.start)
 }
 
-/// A file or block device to look at, whoever uses it. Whatever else a path leads to is not opened: that
+/// A file or block device to look at, in use or not. Whatever else a path leads to is not opened: that
 /// alone may wait, or do something to a device.
 fn peek(path: &Path) -> Option<FileDevice> {
     let status = path.metadata().ok()?;

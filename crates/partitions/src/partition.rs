@@ -5,6 +5,17 @@ use std::fmt;
 use crate::PartitionKind;
 use crate::bytes::shown;
 
+/// A partition as its table has it: nothing is known of it yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RawPartition {
+    pub number: u32,
+    /// First byte.
+    pub start: u64,
+    /// First byte behind it; may be before `start`.
+    pub end: u64,
+    pub kind: PartitionKind,
+}
+
 /// A partition that a table names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {

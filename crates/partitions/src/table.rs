@@ -8,23 +8,11 @@ use vlinder_format::superblock::{MAGIC, SuperblockMirror};
 
 use crate::bytes::{read, u64_at};
 use crate::gpt::{self, GuidRead};
-use crate::kind::PartitionKind;
 use crate::mbr::SectorTable;
-use crate::partition::{Partition, PartitionFault};
+use crate::partition::{Partition, PartitionFault, RawPartition};
 
 /// Partitions that are named one by one.
 const NAMED: usize = 16;
-
-/// A partition as its table has it: nothing is known of it yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RawPartition {
-    pub number: u32,
-    /// First byte.
-    pub start: u64,
-    /// First byte behind it; may be before `start`.
-    pub end: u64,
-    pub kind: PartitionKind,
-}
 
 /// Which kind of table it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

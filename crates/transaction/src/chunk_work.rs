@@ -11,7 +11,9 @@ use vlinder_volume::allocation::{ChunkPlan, DeviceSpace, plan_chunk};
 use vlinder_volume::{MappedChunk, Volume};
 
 use crate::EngineError;
-use crate::trim::UnallocatedRange;
+
+/// A range of a device that no chunk has, and its length in bytes.
+pub(crate) type UnallocatedRange = (DeviceId, Physical, u64);
 
 /// Chunks that were made or removed since the last commit, and a summary of all chunks.
 ///

@@ -85,14 +85,9 @@ impl Engine {
         self.core.trees().forest()
     }
 
-    /// The volume, for reading and writing data.
-    pub fn volume(&self) -> &Volume {
+    /// The volume, for reading and writing data. The last one that keeps it lets go of the devices.
+    pub fn volume(&self) -> &Arc<Volume> {
         self.core.volume()
-    }
-
-    /// The volume, kept: who keeps it alone lets go of the devices.
-    pub fn shared_volume(&self) -> Arc<Volume> {
-        Arc::clone(self.core.volume())
     }
 
     /// What the mechanisms count.

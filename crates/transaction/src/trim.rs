@@ -1,5 +1,5 @@
-//! Gives back to the devices what the last commit leaves free (Linux: `btrfs_trim_fs`, fs/btrfs/extent-tree.c):
-//! free ranges of block groups, and what no chunk has, but for the reserved start of each device and the
+//! Gives back to the devices what the last commit leaves free (Linux: `btrfs_trim_fs`,
+//! fs/btrfs/extent-tree.c): free ranges of block groups, and what no chunk has, but for the reserved start of each device and the
 //! superblock copies.
 //!
 //! Invariants:
@@ -11,8 +11,6 @@
 //! Trees of backup roots lie in free space as soon as the commit is durable that leaves them, here as on
 //! Linux: what `rescue=usebackuproot` could still have found is gone then.
 
-use vlinder_base::units::Physical;
-use vlinder_format::DeviceId;
 use vlinder_space::{GroupRange, Taken};
 
 use crate::EngineError;
@@ -42,7 +40,10 @@ pub(crate) fn trim(core: &EngineCore) -> Result<Trimmed, EngineError> {
     }
     let _no_chunk_is_made = core.chunks().begin_making();
     for (device, start, length) in core.chunks().unallocated_ranges() {
-        let told = core.volume().discard_unallocated(device, start, length)?;
+        let told = match core.volume().keeps_writes_in_memory() {
+            true => 0,
+            false => core.volume().members().discard(device, start, length)?,
+        };
         trimmed.unallocated_bytes += told;
         trimmed.refused_bytes += length - told;
     }
@@ -65,6 +66,3 @@ fn trim_group(core: &EngineCore, group: GroupRange, trimmed: &mut Trimmed) -> Re
         }
     }
 }
-
-/// A range of a device that no chunk has.
-pub(crate) type UnallocatedRange = (DeviceId, Physical, u64);

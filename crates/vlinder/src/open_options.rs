@@ -55,7 +55,8 @@ impl OpenOptions {
         self
     }
 
-    /// How many bytes from [`offset`](Self::offset) on the file system may have: all that follow without this.
+    /// How many bytes from [`offset`](Self::offset) on the file system may have: all that follow without
+    /// this.
     #[must_use]
     pub fn size_limit(mut self, bytes: u64) -> Self {
         self.inner.size_limit = Some(bytes);

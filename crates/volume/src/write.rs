@@ -6,7 +6,7 @@ use vlinder_base::sync::Arc;
 use vlinder_device::{Data, DeviceErrorKind, Request, Ticket};
 use vlinder_format::device::DeviceItem;
 use vlinder_format::superblock::Superblock;
-use vlinder_format::{DeviceId, Level, Logical, Physical};
+use vlinder_format::{Level, Logical};
 
 use crate::error::{CopyFailure, CopyFault, VolumeError, lacks_room_on_host};
 use crate::health::{Health, HealthEvent};
@@ -199,31 +199,6 @@ impl Volume {
             }
         }
         Ok(discarded)
-    }
-
-    /// Tells a device that it need not keep a range that no chunk has. Gives how much of it the device took:
-    /// all or nothing.
-    ///
-    /// # Errors
-    /// As [`discard`](Self::discard).
-    pub fn discard_unallocated(
-        &self,
-        device: DeviceId,
-        start: Physical,
-        length: u64,
-    ) -> Result<u64, VolumeError> {
-        if self.is_read_only() {
-            return Err(VolumeError::ReadOnly);
-        }
-        let members = self.members();
-        let Some(member) = members.get(device).filter(|_| !self.keeps_writes_in_memory()) else {
-            return Ok(0);
-        };
-        match member.device.discard(start, length) {
-            Ok(()) => Ok(length),
-            Err(error) if error.kind == DeviceErrorKind::Unsupported => Ok(0),
-            Err(error) => Err(error.into()),
-        }
     }
 }
 

@@ -109,8 +109,8 @@ fn may_hold(entry: &MountEntry, source: &Path, image: &Stat) -> bool {
     vlinder_control::is_trusted(entry) || entry.source == source && could_write()
 }
 
-/// The bytes of a regular file or block device, or of the part of it that is meant. Whatever else a path leads
-/// to is not opened: that alone may wait, or do something to a device.
+/// The bytes of a regular file or block device, or of the part of it that is meant. Whatever else a path
+/// leads to is not opened: that alone may wait, or do something to a device.
 pub fn device_length(path: &Path) -> Option<u64> {
     if let Some(bytes) = vlinder_partitions::part_bytes(path) {
         return Some(bytes);

@@ -29,12 +29,12 @@ fn used_image(scratch: &Scratch) -> std::path::PathBuf {
     let image = scratch.join("disk.img");
     make_image(&image);
     let source = scratch.join("source");
+    run(["subvolume", "create", &target(&image, "/volume")]).done();
     for number in 0..10 {
         std::fs::write(&source, noise(number)).unwrap();
-        run(["cp", source.to_str().unwrap(), &target(&image, &format!("/{number}"))]).done();
+        let path = if number == 0 { "/volume/0".to_owned() } else { format!("/{number}") };
+        run(["cp", source.to_str().unwrap(), &target(&image, &path)]).done();
     }
-    run(["subvolume", "create", &target(&image, "/volume")]).done();
-    run(["mv", &target(&image, "/0"), &target(&image, "/volume/0")]).done();
     run(["subvolume", "delete", &target(&image, "/volume")]).done();
     for number in 1..8 {
         run(["rm", &target(&image, &format!("/{number}"))]).done();

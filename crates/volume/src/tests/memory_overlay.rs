@@ -46,7 +46,6 @@ fn what_is_written_is_read_back_and_no_device_hears_of_it() {
     volume.write_superblocks(&superblock, &[superblock.device_item]).unwrap();
     let discarded = volume.discard(CHUNK, 4096).unwrap();
     assert_eq!((discarded.told_bytes, discarded.refused_bytes), (0, 4096));
-    assert_eq!(volume.discard_unallocated(DeviceId(1), Physical(1 << 20), 4096), Ok(0));
     assert_eq!(device.take_log(), []);
     assert_eq!(volume.published_superblocks(), [], "what is on the devices is what was committed");
 }
