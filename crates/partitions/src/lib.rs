@@ -38,4 +38,4 @@ pub use kind::PartitionKind;
 pub use name::{ImageName, NamedPart};
 pub use open::{ImageIdentity, OpenedImage, identity, open, open_whole, part_bytes, table_on};
 pub use partition::{Partition, PartitionFault};
-pub use table::{PartitionTable, TableFormat};
+pub use table::{PartitionTable, TableFormat, TableRead};

@@ -1,6 +1,6 @@
 //! Gives back to the devices what the last commit leaves free (Linux: `btrfs_trim_fs`,
-//! fs/btrfs/extent-tree.c): free ranges of block groups, and what no chunk has, but for the reserved start of each device and the
-//! superblock copies.
+//! fs/btrfs/extent-tree.c): free ranges of block groups, and what no chunk has, but for the reserved start of
+//! each device and the superblock copies.
 //!
 //! Invariants:
 //! 1. Nothing is given back that the superblock on disk reaches, or a leased state. A free range is neither
