@@ -20,6 +20,7 @@ pub mod items;
 pub mod laws;
 #[cfg(feature = "engine")]
 pub mod operations;
+pub mod partitions;
 #[cfg(feature = "engine")]
 pub mod seeds;
 pub mod streams;

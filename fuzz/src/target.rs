@@ -2,7 +2,7 @@
 
 use vlinder_format::ItemType;
 
-use crate::{blocks, codecs, items, streams, superblocks};
+use crate::{blocks, codecs, items, partitions, streams, superblocks};
 
 /// Something that takes any bytes.
 #[derive(Clone, Copy)]
@@ -109,6 +109,7 @@ const OTHERS: &[Target] = &[
     target(7, "stream-edit", Group::Structures, streams::edit),
     target(8, "resume-token", Group::Structures, streams::token),
     target(9, "stream-resume", Group::Structures, streams::resume),
+    target(10, "partition-table", Group::Structures, partitions::table),
     target(20, "zlib-read", Group::Codecs, codecs::zlib_read),
     target(21, "lzo-read", Group::Codecs, codecs::lzo_read),
     target(22, "zstd-read", Group::Codecs, codecs::zstd_read),

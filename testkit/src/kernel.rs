@@ -76,6 +76,14 @@ impl LoopDevice {
         Ok(LoopDevice { node: PathBuf::from(node.trim_end()) })
     }
 
+    /// Attaches one over a part of an image.
+    pub fn attach_part(image: &Path, start: u64, length_bytes: u64) -> Result<Self, JudgeError> {
+        let mut command = Command::new("losetup");
+        command.args(["--find", "--show", "--offset", &start.to_string()]);
+        let node = run(command.args(["--sizelimit", &length_bytes.to_string()]).arg(image))?;
+        Ok(LoopDevice { node: PathBuf::from(node.trim_end()) })
+    }
+
     /// The device's node, `/dev/loopN`.
     pub fn node(&self) -> &Path {
         &self.node
@@ -124,12 +132,22 @@ impl KernelMount {
         Self::of(&[image], options, &[])
     }
 
+    /// As [`KernelMount::new`] of a partition of an image.
+    pub fn of_part(image: &Path, start: u64, length_bytes: u64, options: &str) -> Result<Self, JudgeError> {
+        let device = LoopDevice::attach_part(image, start, length_bytes)?;
+        btrfs_check(device.node())?;
+        Self::on(vec![device], options, &[])
+    }
+
     /// As [`KernelMount::unchecked`], of the images of all its devices. Lines of the kernel's log that fit
     /// one of the patterns in `allowed` (in which `DEVICE` and `*` mean what they do in the list of expected
     /// ones) are expected too.
     pub fn of<P: AsRef<Path>>(images: &[P], options: &str, allowed: &[&str]) -> Result<Self, JudgeError> {
         let attach = |image: &P| LoopDevice::attach(image.as_ref());
-        let devices: Vec<LoopDevice> = images.iter().map(attach).collect::<Result<_, _>>()?;
+        Self::on(images.iter().map(attach).collect::<Result<_, _>>()?, options, allowed)
+    }
+
+    fn on(devices: Vec<LoopDevice>, options: &str, allowed: &[&str]) -> Result<Self, JudgeError> {
         // Not before: until then the same device may have been another test's, and so its lines.
         let log = KernelLog::from_now().map_err(|errno| JudgeError::NoLog { errno })?;
         let allowed = allowed.iter().map(|line| (*line).to_owned()).collect();

@@ -72,7 +72,7 @@ pub fn run(arguments: &CheckArguments, session: &Session) -> Result<ExitStatus, 
         ));
     }
     let opening = arguments.options.read()?;
-    let source = Source::open(&arguments.images)?;
+    let source = Source::open(&opening.device_names(&arguments.images)?)?;
     let progress = RefCell::new(Progress::new(session, "checking", None));
     let moved = |bytes: u64, total: Option<u64>| {
         let mut progress = progress.borrow_mut();

@@ -10,14 +10,17 @@ use clap::{ArgMatches, Args, Command, CommandFactory, Parser, Subcommand};
 use crate::failure::{ExitStatus, Failure};
 use crate::session::{Format, Program, Session};
 use crate::{
-    check, diff, files, filesystem, fsck, generate, inspect, mistake, mkfs, mount, other_btrfs, property,
-    receive, restore, send, stats, stream, subvolume, umount, version,
+    check, diff, files, filesystem, fsck, fstrim, generate, inspect, mistake, mkfs, mount, other_btrfs,
+    property, receive, restore, send, stats, stream, subvolume, umount, version,
 };
 
 /// Btrfs without the kernel: create, read, write, snapshot, check and mount images in the real Btrfs format.
 ///
 /// TARGET is IMAGE:/PATH, a path in an image, or a path of the host or of a mounted file system. A colon in
 /// the image's name that is followed by / is written \:, a backslash \\.
+///
+/// IMAGE@NUMBER is a partition of a disk image, IMAGE@START+LENGTH a range of its bytes, where no file has
+/// that name (\@ is an @). Without it the whole is meant, or else the only partition with a Btrfs.
 ///
 /// Exit status: 0 done, 1 failed or findings, 2 the command line makes no sense, 3 done in part.
 #[derive(Parser, Debug)]
@@ -112,6 +115,7 @@ pub enum Verb {
     #[command(flatten)]
     Btrfs(BtrfsVerb),
     Diff(diff::DiffArguments),
+    Fstrim(fstrim::TrimArguments),
     Stats(stats::StatsArguments),
     /// Look into streams of btrfs send: list, read, extract and verify them, without any Btrfs.
     #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
@@ -283,6 +287,7 @@ fn dispatch(verb: &Verb, session: &Session) -> Result<ExitStatus, Failure> {
         Verb::Mount(arguments) => mount::mount(arguments, session),
         Verb::Umount(arguments) => umount::umount(arguments, session),
         Verb::Diff(arguments) => diff::run(arguments, session),
+        Verb::Fstrim(arguments) => fstrim::run(arguments, session),
         Verb::Stats(arguments) => stats::run(arguments, session),
         Verb::Stream(verb) => stream::run(verb, session),
         Verb::Generate(arguments) => generate::run(arguments, Vlinder::command(), Btrfs::command()),

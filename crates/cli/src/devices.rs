@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 use vlinder_control::MountEntry;
-use vlinder_device::{Device, FileDevice};
+use vlinder_device::Device;
+use vlinder_partitions::{ImageIdentity, ImageName};
 
 use crate::failure::{Failure, Kind};
 use crate::mounted;
@@ -23,7 +25,7 @@ pub enum Purpose {
     Leased,
 }
 
-/// Opens one device.
+/// Opens one device, or a partition of one.
 ///
 /// # Errors
 /// Where it does not exist, is in use, or is no file.
@@ -46,8 +48,18 @@ pub fn open_device(path: &Path, purpose: Purpose) -> Result<Arc<dyn Device>, Fai
         }
         Purpose::Leased => vlinder_device::OpenOptions { read_only: true, ..Default::default() },
     };
-    let device = FileDevice::open(path, &options).map_err(|error| advise(error.into(), path, purpose))?;
-    Ok(Arc::new(device))
+    vlinder_partitions::open(path, &options).map_err(|error| advise(error.into(), path, purpose))
+}
+
+/// What tells the bytes that a path names from all others.
+///
+/// # Errors
+/// What the system says where the path leads nowhere.
+pub fn identity(path: &Path) -> Result<ImageIdentity, Failure> {
+    vlinder_partitions::identity(path).ok_or_else(|| {
+        let errno = rustix::fs::stat(ImageName::of(path).file()).err().unwrap_or(Errno::NOENT);
+        Failure::host(&errno.into(), path.display()).hint("check the path")
+    })
 }
 
 /// A failure to open an image, with what helps there.

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 pub use vlinder_control::ErrorKind as Kind;
 use vlinder_device::{DeviceError, DeviceErrorKind};
 use vlinder_format::superblock::SuperblockFault;
+use vlinder_partitions::{OpenError, PartitionError, PartitionErrorKind};
 use vlinder_volume::{ChunkTreeFault, CopyFault, VolumeError};
 
 use crate::foreign_mount;
@@ -194,6 +195,26 @@ impl From<DeviceError> for Failure {
     }
 }
 
+impl From<PartitionError> for Failure {
+    fn from(error: PartitionError) -> Self {
+        let kind = match error.kind {
+            PartitionErrorKind::DamagedTable { .. } => Kind::Corruption,
+            PartitionErrorKind::NamedTwice => Kind::Usage,
+            _ => Kind::Invalid,
+        };
+        Self::new(kind, error.kind.to_string()).hint(error.kind.advice()).at(error.device)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Device(error) => error.into(),
+            OpenError::Partition(error) => error.into(),
+        }
+    }
+}
+
 impl From<VolumeError> for Failure {
     fn from(error: VolumeError) -> Self {
         if let Some(limit) = host_limit(&error) {
@@ -253,7 +274,7 @@ fn superblock(fault: &SuperblockFault, has_copy: bool) -> Failure {
     let failure = match fault {
         SuperblockFault::Magic { .. } | SuperblockFault::Size { .. } => {
             Failure::new(Kind::Invalid, "no Btrfs file system: there is no superblock at byte 65536")
-                .hint("make one with vlinder mkfs, or check the path and the offset of the partition")
+                .hint("make one with vlinder mkfs, or check the path; in a partition it is named by IMAGE@NUMBER or -o offset=BYTES")
         }
         SuperblockFault::Flags { .. } | SuperblockFault::ChecksumType { .. } => {
             Failure::new(Kind::Unsupported, fault.to_string())

@@ -4,6 +4,8 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use vlinder_partitions::ImageName;
+
 /// fsck(8): operational error.
 const OPERATIONAL_ERROR: u8 = 8;
 
@@ -19,7 +21,7 @@ pub fn main(arguments: &[OsString]) -> u8 {
         eprintln!("fsck.btrfs: no device was given; usage: fsck.btrfs [-aApy] DEVICE");
         return OPERATIONAL_ERROR;
     };
-    if !Path::new(device).exists() {
+    if !ImageName::of(Path::new(device)).file().exists() {
         eprintln!("fsck.btrfs: {} does not exist", device.display());
         return OPERATIONAL_ERROR;
     }

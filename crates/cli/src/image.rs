@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vlinder_base::sync::Arc;
-use vlinder_device::HostIdentity;
 use vlinder_format::inode::FileType;
 use vlinder_fs::{Filesystem, OpenOptions, RootId, SubvolumeChoice};
+use vlinder_partitions::{ImageIdentity, ImageName};
 
 use crate::caller::caller;
-use crate::devices::{Purpose, open_devices};
+use crate::devices::{Purpose, identity, open_devices};
 use crate::failure::{Failure, Kind};
 use crate::leased::{self, Freshness, Lease};
 use crate::mounted::{self, HostPath, Mounted};
@@ -66,8 +66,8 @@ pub struct Images<'a> {
 
 /// An image that is open.
 struct Opened {
-    identity: HostIdentity,
-    /// Of its first device.
+    identity: ImageIdentity,
+    /// Of its first device, with the part of it that is meant.
     path: PathBuf,
     purpose: Purpose,
     image: Arc<OpenImage>,
@@ -146,6 +146,7 @@ impl<'a> Images<'a> {
     /// A path in an image: opened, or, to read what a mount holds, by way of that mount; where the mount does
     /// not show it, as it was at the last commit.
     fn reach(&self, path: &Path, inner: &[u8], purpose: Purpose, follow: Follow) -> Result<InImage, Failure> {
+        let path = &self.options.device_name(path)?;
         let image = match self.image(path, purpose) {
             Err(failure) if failure.kind == Kind::Busy && purpose == Purpose::Read => {
                 match Mounted::in_held_image(path, inner, &self.options.subvolume, follow) {
@@ -175,9 +176,7 @@ impl<'a> Images<'a> {
         let names = information.devices.iter();
         let paths: Vec<PathBuf> = names.map(|name| PathBuf::from(OsStr::from_bytes(&name.0))).collect();
         let first = paths.first().ok_or_else(|| mounted.unexpected())?;
-        let status =
-            rustix::fs::stat(first).map_err(|errno| Failure::host(&errno.into(), first.display()))?;
-        let identity = HostIdentity::of(&status);
+        let identity = identity(first)?;
         let is_it = |opened: &&Opened| opened.identity == identity && opened.purpose == Purpose::Leased;
         let open = self.open.borrow().iter().find(is_it).map(|opened| Arc::clone(&opened.image));
         let image = match open {
@@ -204,7 +203,7 @@ impl<'a> Images<'a> {
         }
         let opened: Vec<PathBuf> = self.open.borrow().iter().map(|opened| opened.path.clone()).collect();
         for path in opened.iter().chain(&self.arguments.devices) {
-            let image = locate::on_host(path, Follow::Yes)?;
+            let image = locate::on_host(ImageName::of(path).file(), Follow::Yes)?;
             let found = image.status()?;
             let is_it = (found.volume, found.inode) == (status.volume, status.inode);
             let is_below = status.file_type == FileType::Directory && image.directory.lies_in(status)?;
@@ -230,14 +229,21 @@ impl<'a> Images<'a> {
     /// # Errors
     /// Where it can't be opened, or not for this purpose.
     pub fn image(&self, path: &Path, purpose: Purpose) -> Result<Arc<OpenImage>, Failure> {
-        let status = rustix::fs::stat(path)
-            .map_err(|errno| Failure::host(&errno.into(), path.display()).hint("check the path"))?;
-        let identity = HostIdentity::of(&status);
+        let identity = identity(path)?;
         if let Some(opened) = self.open.borrow().iter().find(|opened| opened.identity == identity) {
             if purpose == Purpose::Write && opened.purpose != Purpose::Write {
                 return Err(Failure::new(Kind::Busy, "it is open for reading already").at(path.display()));
             }
             return Ok(Arc::clone(&opened.image));
+        }
+        // One lock is for the whole file.
+        let is_beside = |opened: &Opened| {
+            opened.identity.host == identity.host && [opened.purpose, purpose].contains(&Purpose::Write)
+        };
+        if self.open.borrow().iter().any(is_beside) {
+            let text = "another partition of it is open in this command, and one of them is to be written";
+            let failure = Failure::new(Kind::Busy, text).at(path.display());
+            return Err(failure.hint("copy by way of a directory of the host, in two steps"));
         }
         if !self.arguments.devices.is_empty() && !self.open.borrow().is_empty() {
             let failure = Failure::usage("-D can't be used with several images");
@@ -249,7 +255,7 @@ impl<'a> Images<'a> {
 
     fn keep(
         &self,
-        identity: HostIdentity,
+        identity: ImageIdentity,
         path: &Path,
         purpose: Purpose,
         (image, lease): (OpenImage, Option<Lease>),

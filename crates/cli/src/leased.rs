@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use vlinder_base::sync::Arc;
 use vlinder_control::protocol::LeasedDevice;
 use vlinder_control::{Answer, Client, ClientError, Request};
-use vlinder_device::{Device, HostIdentity};
+use vlinder_device::Device;
 use vlinder_format::superblock::Superblock;
+use vlinder_partitions::{ImageName, identity};
 use vlinder_volume::superblock::{SuperblockChoice, unpack};
 use vlinder_volume::{Access, Opened, Volume};
 
@@ -91,13 +92,12 @@ impl Lease {
 /// The leased superblock of a device. The paths that another user's server names are compared, and not looked
 /// at.
 fn superblock_of(path: &Path, devices: &[LeasedDevice], is_trusted: bool) -> Result<Superblock, Failure> {
-    let identity = |path: &Path| rustix::fs::stat(path).ok().map(|status| HostIdentity::of(&status));
-    let (wanted, canonical) = (identity(path), path.canonicalize().ok());
+    let (wanted, canonical) = (identity(path), ImageName::of(path).canonical().to_path());
     let leased = devices.iter().find(|device| {
         let named = Path::new(OsStr::from_bytes(&device.path.0));
         match is_trusted {
             true => wanted.is_some() && identity(named) == wanted,
-            false => canonical.as_deref() == Some(named),
+            false => canonical == named,
         }
     });
     let leased = leased.ok_or_else(|| {

@@ -29,6 +29,7 @@ mod files;
 mod filesystem;
 mod foreign_mount;
 mod fsck;
+mod fstrim;
 mod fullness;
 mod generate;
 mod image;

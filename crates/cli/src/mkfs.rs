@@ -10,6 +10,7 @@ use vlinder_base::clock::Timestamp;
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_format::Uuid;
 use vlinder_fs::{CompressOption, OpenOptions};
+use vlinder_partitions::{ImageName, NamedPart};
 use vlinder_volume::Profile;
 
 use crate::failure::{ExitStatus, Failure, Kind, text_of};
@@ -32,13 +33,16 @@ const COMPRESSIONS: &[&str] = &["zlib", "lzo", "zstd"];
 /// A file that does not exist is made where -b or --rootdir says how large. With SOURCE_DATE_EPOCH in the
 /// environment and -U given, the same source gives the same bytes.
 ///
+/// IMAGE@NUMBER is a partition of a disk or disk image, of a GPT or an MBR. Nothing beside it is written, and
+/// the partition keeps the type that the table gives it.
+///
 /// The defaults are those of btrfs-progs 6.19, which Linux mounts from 6.1 on. For older kernels leave
 /// features out: -O ^block-group-tree from 4.9 on, -O ^block-group-tree,^free-space-tree from 3.14 on, and
 /// ^no-holes besides from 3.10 on.
 #[derive(Args, Debug)]
 #[command(disable_version_flag = true)]
 #[command(
-    after_help = "Examples:\n  vlinder mkfs -b 1G disk.img\n  vlinder mkfs --rootdir /srv/data --compress zstd --shrink data.img"
+    after_help = "Examples:\n  vlinder mkfs -b 1G disk.img\n  vlinder mkfs --rootdir /srv/data --compress zstd --shrink data.img\n  vlinder mkfs --rootdir tree disk.raw@2"
 )]
 pub struct MkfsArguments {
     /// Overwrite what the target holds.
@@ -58,6 +62,10 @@ pub struct MkfsArguments {
     /// Bytes of the file system, with K, M, G, T behind the number.
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
     byte_count: Option<u64>,
+    /// Make it at this byte of the image, up to its end, or as many bytes as -b says. Nothing else of the
+    /// image is written.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    offset: Option<u64>,
     #[command(flatten)]
     source: SourceArguments,
     /// Do not discard what the device held.
@@ -214,7 +222,8 @@ pub fn run(arguments: &MkfsArguments, session: &Session) -> Result<ExitStatus, F
         }
     };
     let options = options(arguments)?;
-    let was_there = image.exists();
+    let image = &target(image, arguments)?;
+    let was_there = ImageName::of(image).file().exists();
     // An empty file system is made at once.
     if options.root_directory.is_some() {
         // What was begun is taken back.
@@ -237,6 +246,14 @@ pub fn run(arguments: &MkfsArguments, session: &Session) -> Result<ExitStatus, F
     }
     tell(&report, image, session, arguments.quiet_short)?;
     Ok(ExitStatus::Done)
+}
+
+/// The target, with the part of it that is meant.
+fn target(image: &Path, arguments: &MkfsArguments) -> Result<PathBuf, Failure> {
+    match arguments.offset {
+        Some(offset) => Ok(ImageName::range(image, offset, arguments.byte_count)?),
+        None => Ok(image.to_owned()),
+    }
 }
 
 /// What went wrong, with what became of the image.
@@ -303,13 +320,19 @@ fn tell(report: &mkfs::Report, image: &Path, session: &Session, quiet: bool) -> 
 fn failure(error: MkfsError) -> Failure {
     match error {
         MkfsError::Device(error) => error.into(),
+        MkfsError::Partition(error) => error.into(),
         MkfsError::Volume(error) => error.into(),
         MkfsError::Filesystem(error) => from_fs(error, "the new file system"),
         MkfsError::Write { path, source } => from_fs(source, format!("{path}, in the new file system")),
         MkfsError::InUse { target, name, offset } => {
             Failure::new(Kind::Exists, format!("it seems to hold {name} (a mark at byte {offset})"))
+                .hint(match vlinder_partitions::table_on(Path::new(&target)) {
+                    Some(table) if ImageName::of(Path::new(&target)).part() == NamedPart::Unsaid => format!(
+                        "it has {table}; name a partition as IMAGE@NUMBER, or give -f to overwrite all of it"
+                    ),
+                    _ => "give -f to overwrite it".to_owned(),
+                })
                 .at(target)
-                .hint("give -f to overwrite it")
         }
         MkfsError::NoTarget { target } => {
             Failure::new(Kind::NotFound, "it does not exist, and nothing says how large it should be")

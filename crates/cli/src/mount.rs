@@ -14,6 +14,7 @@ use clap::{Args, Parser};
 use vlinder_control::MountEntry;
 use vlinder_fs::SubvolumeChoice;
 use vlinder_fuse::{MountError, MountOptions};
+use vlinder_partitions::ImageName;
 
 use crate::devices::{Purpose, advise};
 use crate::failure::{ExitStatus, Failure, Kind};
@@ -81,7 +82,12 @@ impl HelperArguments {
     /// with `nofail` an image that is not there is no error.
     pub fn into_arguments(self) -> Option<MountArguments> {
         let may_lack = self.options.iter().flat_map(|list| list.split(',')).any(|option| option == "nofail");
-        if may_lack && self.source.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        if may_lack
+            && ImageName::of(&self.source)
+                .file()
+                .metadata()
+                .is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        {
             return None;
         }
         let paths = vec![self.source, self.mountpoint];
@@ -171,7 +177,11 @@ fn connect(
         MountError::Filesystem(error) => {
             let failure = from_fs(error, place());
             match devices.first() {
-                Some(image) if has_choice && failure.kind == Kind::NotFound && image.exists() => {
+                Some(image)
+                    if has_choice
+                        && failure.kind == Kind::NotFound
+                        && ImageName::of(image).file().exists() =>
+                {
                     failure.hint(NO_SUBVOLUME)
                 }
                 Some(image) if matches!(failure.kind, Kind::Busy | Kind::NotFound) => {

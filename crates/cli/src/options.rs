@@ -1,5 +1,7 @@
 //! `-o`: the mount's options, by the same names for every verb that opens an image.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use vlinder_fs::{OpenOptions, OptionError};
 use vlinder_fuse::MountOptions;
@@ -22,6 +24,14 @@ impl OptionArguments {
     /// As [`parse`].
     pub fn check(&self) -> Result<(), Failure> {
         self.read().map(drop)
+    }
+
+    /// The names of images, of which the first says which bytes of it are meant where the options do.
+    ///
+    /// # Errors
+    /// As [`parse`]; where that name says so already.
+    pub fn name(&self, images: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+        Ok(self.read()?.device_names(images)?)
     }
 
     /// The options.

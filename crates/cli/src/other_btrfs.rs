@@ -23,6 +23,7 @@ use clap::{ArgMatches, Command};
 use rustix::fs::{Access, AtFlags, CWD};
 use vlinder_control::MountEntry;
 use vlinder_device::{DeviceErrorKind, FileDevice, OpenOptions};
+use vlinder_partitions::{ImageName, NamedPart};
 
 use crate::place::host::has_filesystem;
 use crate::target::Target;
@@ -89,6 +90,7 @@ fn is_guarded(word: &OsStr) -> bool {
         Ok(Target::Image { .. }) | Err(_) => PathBuf::from(word),
         Ok(Target::Host(path)) => path,
     };
+    let path = ImageName::of(&path).file().to_owned();
     if std::fs::symlink_metadata(&path).is_err() {
         return false;
     }
@@ -107,7 +109,7 @@ fn is_foreign(operand: &OsStr) -> bool {
         Ok(Target::Host(path)) => path,
         Err(_) => return false,
     };
-    if is_on_mount(&path) {
+    if is_on_mount(&path) || ImageName::of(&path).part() != NamedPart::Unsaid {
         return false;
     }
     match std::fs::metadata(&path) {
@@ -115,6 +117,7 @@ fn is_foreign(operand: &OsStr) -> bool {
         // What this user may not read, may be an image for all that is known.
         Ok(status) if status.is_file() => {
             File::open(&path).is_ok_and(|file| has_filesystem(&file).is_ok_and(|has| !has))
+                && vlinder_partitions::part_bytes(&path).is_none()
         }
         Ok(_) => true,
         // What lies below a file can only be meant as a path in an image.
@@ -128,7 +131,10 @@ fn existing_ancestor(path: &Path) -> Option<&Path> {
 }
 
 fn is_device_or_file(path: &Path) -> bool {
-    path.metadata().is_ok_and(|status| status.is_file() || status.file_type().is_block_device())
+    ImageName::of(path)
+        .file()
+        .metadata()
+        .is_ok_and(|status| status.is_file() || status.file_type().is_block_device())
 }
 
 /// Whether a path lies on a mount of vlinder's; one that can't be looked up, because the mount's server has

@@ -12,6 +12,7 @@ use vlinder_control::MountEntry;
 use vlinder_control::client::{self, Client, ClientError, NoServerReason, Unmounted};
 use vlinder_control::places::{self, Place};
 use vlinder_device::{DeviceError, DeviceErrorKind, FileDevice, LockMode, OpenOptions};
+use vlinder_partitions::ImageName;
 
 use crate::failure::{ExitStatus, Failure, Kind};
 use crate::mounted;
@@ -169,6 +170,8 @@ fn unmount_unheard(entry: &MountEntry, session: &Session) -> Result<ExitStatus, 
 /// Waits until no program uses an image any more; false where one uses it for too long.
 fn wait_for_image(image: &Path) -> Result<bool, DeviceError> {
     let options = OpenOptions { read_only: true, lock: LockMode::Exclusive, ..OpenOptions::default() };
+    let name = ImageName::of(image);
+    let image = name.file();
     let (clock, opened) = (SystemClock::new(), || FileDevice::open(image, &options).map(drop));
     loop {
         match opened() {

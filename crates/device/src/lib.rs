@@ -1,5 +1,5 @@
 //! Where the bytes of a volume lie: [`Device`], a trait of five calls, and its implementations over files,
-//! block devices and memory.
+//! block devices and memory, and a window on a part of one.
 //!
 //! This crate must not know what the bytes mean: no superblock, no block size, no checksum.
 //!
@@ -23,6 +23,7 @@ mod temporary;
 #[cfg(test)]
 mod tests;
 mod ticket;
+mod window;
 
 pub use device::{Description, Device, DeviceExt, DeviceKind};
 pub use error::{DeviceError, DeviceErrorKind, Operation};
@@ -36,3 +37,4 @@ pub use read_only::ReadOnlyDevice;
 pub use request::{Completion, Data, Durability, Request};
 pub use temporary::TemporaryDevice;
 pub use ticket::{Completer, Ticket};
+pub use window::DeviceWindow;

@@ -7,6 +7,7 @@ use vlinder_device::DeviceError;
 use vlinder_extent_state::StateError;
 use vlinder_forest::ForestError;
 use vlinder_format::{Damage, RootId};
+use vlinder_partitions::{OpenError, PartitionError};
 use vlinder_transaction::EngineError;
 use vlinder_tree::TreeError;
 use vlinder_volume::VolumeError;
@@ -118,6 +119,9 @@ pub enum FsError {
     /// A device could not be opened.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A part of a device that can't be used, or is not there.
+    #[error("{0}; {advice}", advice = .0.kind.advice())]
+    Partition(PartitionError),
     /// A mount option is unknown or has a bad value.
     #[error(transparent)]
     Option(#[from] OptionError),
@@ -170,6 +174,21 @@ pub enum FsError {
     },
 }
 
+impl From<OpenError> for FsError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Device(error) => Self::Device(error),
+            OpenError::Partition(error) => Self::Partition(error),
+        }
+    }
+}
+
+impl From<PartitionError> for FsError {
+    fn from(error: PartitionError) -> Self {
+        Self::Partition(error)
+    }
+}
+
 impl FsError {
     /// What a system call returns for this error; EIO for damage and failing devices, EBUSY for one that
     /// another holds.
@@ -185,6 +204,7 @@ impl FsError {
             Self::NoDefaultSubvolume { .. } => Errno::NOENT,
             Self::Path { source, .. } => source.errno(),
             Self::Device(error) => Errno::from_raw_os_error(error.errno()),
+            Self::Partition(error) => Errno::from_raw_os_error(error.errno()),
             Self::Volume(error) if error.full_host().is_some() => Errno::NOSPC,
             Self::Data(error) if error.lacks_codec() => Errno::OPNOTSUPP,
             Self::Tree(_)

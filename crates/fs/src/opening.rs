@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use vlinder_base::sync::Arc;
-use vlinder_device::{Device, FileDevice};
+use vlinder_device::Device;
 use vlinder_format::RootId;
 use vlinder_format::superblock::Superblock;
 use vlinder_transaction::{Engine, EngineOptions, ReadOnlyReason};
@@ -17,7 +17,8 @@ use crate::{Filesystem, FsError, Refusal, Result, SubvolumeChoice};
 const CHUNKS_NAMED: usize = 16;
 
 impl Filesystem {
-    /// Opens the file system on these files or block devices: bootstrap, space, log replay, orphans.
+    /// Opens the file system on these files or block devices, or on partitions of them
+    /// ([`ImageName`](vlinder_partitions::ImageName)): bootstrap, space, log replay, orphans.
     ///
     /// # Errors
     /// What the devices, the superblock, the trees or the options say.
@@ -28,8 +29,8 @@ impl Filesystem {
             vlinder_device::OpenOptions::writer()
         };
         let mut devices: Vec<Arc<dyn Device>> = Vec::with_capacity(paths.len());
-        for path in paths {
-            devices.push(Arc::new(FileDevice::open(path.as_ref(), &how)?));
+        for path in options.device_names(paths)? {
+            devices.push(vlinder_partitions::open(&path, &how)?);
         }
         Self::open_devices(devices, options)
     }

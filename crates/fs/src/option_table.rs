@@ -47,6 +47,21 @@ pub const OPEN_OPTIONS: &[OpenOption] = &[
             ),
         ],
     ),
+    // Those of mount(8) for loop devices.
+    linux(
+        "offset=BYTES, sizelimit=BYTES",
+        "where the file system lies in the image: its first byte, and how many it has",
+        &[
+            (
+                "offset",
+                Apply::Value(BYTES, |options, value| set(&mut options.offset, bytes(value).map(Some))),
+            ),
+            (
+                "sizelimit",
+                Apply::Value(BYTES, |options, value| set(&mut options.size_limit, bytes(value).map(Some))),
+            ),
+        ],
+    ),
     linux(
         "compress[=ALG[:LEVEL]], compress-force[=...]",
         "compress new data: zlib, lzo, zstd; no and none turn it off",

@@ -1,6 +1,7 @@
 //! How a file system is opened. The mount options that set this have the names that Btrfs and mount(8) give
 //! them: [`OPEN_OPTIONS`](crate::OPEN_OPTIONS).
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vlinder_base::clock::Clock;
@@ -11,6 +12,7 @@ use vlinder_base::sync::Arc;
 use vlinder_codec::compress::CodecError;
 use vlinder_data::{CompressOption, DataOptions};
 use vlinder_format::{DeviceId, RootId};
+use vlinder_partitions::{ImageName, PartitionError};
 use vlinder_transaction::Disabled;
 
 use crate::mount_option::OptionError;
@@ -58,6 +60,11 @@ pub(crate) const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(30);
 pub struct OpenOptions {
     /// For reading only.
     pub read_only: bool,
+    /// The first byte of the file system on its first device; 0 where only
+    /// [`size_limit`](Self::size_limit) is given.
+    pub offset: Option<u64>,
+    /// How many bytes from there on it may have; all that follow without it.
+    pub size_limit: Option<u64>,
     /// The root.
     pub subvolume: SubvolumeChoice,
     /// Compression of new data.
@@ -121,6 +128,8 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             read_only: false,
+            offset: None,
+            size_limit: None,
             subvolume: SubvolumeChoice::Default,
             compress: None,
             no_data_cow: false,
@@ -156,6 +165,30 @@ impl OpenOptions {
     #[must_use]
     pub fn read_only() -> Self {
         Self { read_only: true, ..Self::default() }
+    }
+
+    /// The names of devices, of which the first one says which bytes of it are meant where
+    /// [`offset`](Self::offset) or [`size_limit`](Self::size_limit) does.
+    ///
+    /// # Errors
+    /// Where that name says so already, or is another file's.
+    pub fn device_names<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Vec<PathBuf>, PartitionError> {
+        let mut names: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_owned()).collect();
+        if let Some(first) = names.first_mut() {
+            *first = self.device_name(first)?;
+        }
+        Ok(names)
+    }
+
+    /// The name of the first device.
+    ///
+    /// # Errors
+    /// As [`device_names`](Self::device_names).
+    pub fn device_name(&self, path: &Path) -> Result<PathBuf, PartitionError> {
+        match (self.offset, self.size_limit) {
+            (None, None) => Ok(path.to_owned()),
+            (offset, limit) => ImageName::range(path, offset.unwrap_or(0), limit),
+        }
     }
 
     /// What of this concerns file data.

@@ -70,7 +70,7 @@ impl<'a> Standing<'a> {
         // The last handle commits when it is dropped, wherever that is: only then is the reason final.
         wait_until_alone(&engine);
         let reason = engine.read_only_reason();
-        let volume = engine.shared_volume();
+        let volume = Arc::clone(engine.volume());
         drop(engine);
         // The thread that drops the volume last lets go of the devices. That must be done when this returns.
         wait_until_alone(&volume);

@@ -13,7 +13,8 @@ use signal_hook::iterator::{Handle as SignalHandle, Signals};
 use vlinder_base::sync::{Arc, Weak};
 use vlinder_base::thread::{self, JoinHandle};
 use vlinder_control::{ErrorBody, FilesystemExecutor, KernelNotifier, MountFacts, Server, SocketLocation};
-use vlinder_fs::{Filesystem, Standing};
+use vlinder_fs::{Filesystem, FsError, Standing};
+use vlinder_partitions::ImageName;
 
 use crate::MountError;
 use crate::mountpoint::{self, OwnMount};
@@ -92,10 +93,17 @@ impl Drop for Guard {
 ///
 /// # Errors
 /// What opening or mounting met.
-pub fn mount(options: MountOptions, devices: &[PathBuf], mountpoint: &Path) -> Result<Session, MountError> {
+pub fn mount(
+    mut options: MountOptions,
+    devices: &[PathBuf],
+    mountpoint: &Path,
+) -> Result<Session, MountError> {
     let mountpoint = mountpoint::check(mountpoint)?;
-    let filesystem = Filesystem::open(devices, options.filesystem.clone())?;
-    mount_filesystem(filesystem, options, devices, &mountpoint)
+    // From here on the first device's name says which bytes of it are meant: to the table of mounts, too.
+    let devices = options.filesystem.device_names(devices).map_err(FsError::from)?;
+    (options.filesystem.offset, options.filesystem.size_limit) = (None, None);
+    let filesystem = Filesystem::open(&devices, options.filesystem.clone())?;
+    mount_filesystem(filesystem, options, &devices, &mountpoint)
 }
 
 /// Mounts a file system that is open; `devices` are shown in the table of mounts and by `Request::Mount`.
@@ -112,7 +120,7 @@ pub fn mount_filesystem(
     options.flags.set(rustix::mount::MountFlags::RDONLY, filesystem.is_read_only());
     let source = match (&options.source, devices.first()) {
         (Some(source), _) => source.clone(),
-        (None, Some(device)) => mountpoint::shown(&device.canonicalize().unwrap_or_else(|_| device.clone())),
+        (None, Some(device)) => mountpoint::shown(&ImageName::of(device).canonical().to_path()),
         (None, None) => "vlinder".to_owned(),
     };
     // Said before there is a mount: a mount whose top can't be read would be of no use.

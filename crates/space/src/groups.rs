@@ -320,6 +320,30 @@ impl Groups {
         });
     }
 
+    /// The first free piece of a group at or behind `from`, cut to `most` bytes. A closed group has none: it
+    /// may be about to go.
+    pub fn free_piece(
+        &mut self,
+        group: GroupRange,
+        from: u64,
+        most: u64,
+    ) -> Result<Option<(u64, u64)>, Taken> {
+        let Some(found) = self.groups.get_mut(&group.start).filter(|found| !found.closed) else {
+            return Ok(None);
+        };
+        match &mut found.free {
+            free @ Free::Unknown => {
+                *free = Free::Loading;
+                Err(Taken::Load(found.range))
+            }
+            Free::Loading => Err(Taken::Wait),
+            Free::Known(free) => Ok(free.within(from, found.range.end()).next().map(|(start, length)| {
+                let first = start.max(from);
+                (first, (start + length - first).min(most))
+            })),
+        }
+    }
+
     /// Reserved space goes back.
     pub fn unreserve(&mut self, logical: Logical, length: u64) {
         self.change(logical, |group| {

@@ -167,6 +167,32 @@ impl SpaceManager {
         self.ledger.loaded.notify_all();
     }
 
+    /// Lets `with` have the first free piece of a group at or behind `from`, of at most `most` bytes; no
+    /// thread can take it meanwhile, nor anything else. Gives where it ends, and what `with` said; none where
+    /// nothing more of the group is free.
+    ///
+    /// # Errors
+    /// [`Taken::Load`]: the group's free ranges have to be read first.
+    pub fn with_free_piece<R>(
+        &self,
+        group: GroupRange,
+        from: u64,
+        most: u64,
+        with: impl FnOnce(Logical, u64) -> R,
+    ) -> Result<Option<(u64, R)>, Taken> {
+        let mut state = self.ledger.state.lock();
+        loop {
+            match state.groups.free_piece(group, from, most) {
+                Err(Taken::Wait) => self.ledger.loaded.wait(&mut state),
+                Err(other) => return Err(other),
+                Ok(None) => return Ok(None),
+                Ok(Some((start, length))) => {
+                    return Ok(Some((start.saturating_add(length), with(Logical(start), length))));
+                }
+            }
+        }
+    }
+
     /// What was taken and never written is free again.
     pub fn unreserve(&self, logical: Logical, length: u64) {
         self.ledger.state.lock().groups.unreserve(logical, length);

@@ -12,6 +12,9 @@ use vlinder_volume::{MappedChunk, Volume};
 
 use crate::EngineError;
 
+/// A range of a device that no chunk has, and its length in bytes.
+pub(crate) type UnallocatedRange = (DeviceId, Physical, u64);
+
 /// Chunks that were made or removed since the last commit, and a summary of all chunks.
 ///
 /// Invariants:
@@ -261,6 +264,18 @@ impl ChunkWork {
     /// Looks at the summary of all chunks, or changes it.
     fn with_summary<R>(&self, look: impl FnOnce(&mut Summary) -> R) -> R {
         look(self.summary.lock().get_or_insert_with(|| Summary::of(&self.volume)))
+    }
+
+    /// What no chunk has of the devices, but for their reserved starts and superblock copies.
+    pub(crate) fn unallocated_ranges(&self) -> Vec<UnallocatedRange> {
+        self.with_summary(|summary| {
+            let of_device = |space: &DeviceSpace| {
+                let device = space.device;
+                let holes: Vec<_> = space.holes_beside_superblocks().collect();
+                holes.into_iter().map(move |hole| (device, hole.start, hole.length))
+            };
+            summary.spaces.iter().flat_map(of_device).collect()
+        })
     }
 
     /// Bytes of all devices that no chunk has.

@@ -25,6 +25,7 @@ use crate::promises::DataReservation;
 use crate::reader::TransactionReader;
 use crate::reservation::Reservation;
 use crate::tree_deletion::clean;
+use crate::trim::{Trimmed, trim};
 use crate::troubles::Troubles;
 use crate::{EngineError, Participant, ReadOnlyReason};
 
@@ -84,14 +85,9 @@ impl Engine {
         self.core.trees().forest()
     }
 
-    /// The volume, for reading and writing data.
-    pub fn volume(&self) -> &Volume {
+    /// The volume, for reading and writing data. The last one that keeps it lets go of the devices.
+    pub fn volume(&self) -> &Arc<Volume> {
         self.core.volume()
-    }
-
-    /// The volume, kept: who keeps it alone lets go of the devices.
-    pub fn shared_volume(&self) -> Arc<Volume> {
-        Arc::clone(self.core.volume())
     }
 
     /// What the mechanisms count.
@@ -316,6 +312,17 @@ impl Engine {
     /// keeps it: `btrfs_add_dead_root`).
     pub fn clean(&self, budget_blocks: usize) -> Result<bool, EngineError> {
         clean(&self.core, budget_blocks)
+    }
+
+    /// Commits, and gives back to the devices what is free then: files of the host lose the blocks that hold
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit); what reading free space met; a device's, but not that it can't give back
+    /// anything ([`Trimmed::refused_bytes`]).
+    pub fn trim(&self) -> Result<Trimmed, EngineError> {
+        self.core.commit()?;
+        trim(&self.core)
     }
 
     /// The devices that the file system has and nobody gave.

@@ -79,6 +79,7 @@ mod snapshots;
 mod subvolume_numbers;
 mod system_trees;
 mod tree_deletion;
+mod trim;
 mod troubles;
 mod unpublished;
 mod unwinding;
@@ -101,6 +102,7 @@ pub use promises::DataReservation;
 pub use reader::TransactionReader;
 pub use reservation::{Reservation, SUBVOLUME_DELETION_LEAVES};
 pub use snapshots::{AfterSnapshot, ReservedSnapshot, SnapshotRequest};
+pub use trim::Trimmed;
 pub use troubles::{FailedCommit, Troubles};
 pub use vlinder_space::{
     Charge, ChunkShare, DeviceReport, KindReport, Purpose, Reservations, ReserveAccess, ReservedData,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use vlinder_base::sync::Arc;
-use vlinder_device::{Device, FileDevice};
+use vlinder_device::Device;
 use vlinder_format::Place;
 
 use crate::error::{Error, Result};
@@ -89,8 +89,8 @@ impl CheckOptions {
         let path = path.as_ref();
         let mut devices: Vec<Arc<dyn Device>> = Vec::new();
         for path in std::iter::once(path).chain(self.devices.iter().map(PathBuf::as_path)) {
-            let opened = FileDevice::open(path, &vlinder_device::OpenOptions::reader());
-            devices.push(Arc::new(opened.map_err(|error| Error::of_device(&error).at(path))?));
+            let opened = vlinder_partitions::open(path, &vlinder_device::OpenOptions::reader());
+            devices.push(opened.map_err(|error| Error::of_open(&error).at(path))?);
         }
         let options = vlinder_check::Options {
             data_checksums: self.data,

@@ -8,6 +8,7 @@ use vlinder_admin::mkfs::MkfsError;
 use vlinder_check::CheckError;
 use vlinder_device::DeviceError;
 use vlinder_fs::{FsError, OptionError};
+use vlinder_partitions::{OpenError, PartitionError};
 
 use crate::advice::advice;
 use crate::error_kind::ErrorKind;
@@ -80,6 +81,18 @@ impl Error {
 
     pub(crate) fn of_device(error: &DeviceError) -> Self {
         Self::build(ErrorKind::of_device(error), error.errno(), error.to_string())
+    }
+
+    pub(crate) fn of_open(error: &OpenError) -> Self {
+        match error {
+            OpenError::Device(error) => Self::of_device(error),
+            OpenError::Partition(error) => Self::of_partition(error),
+        }
+    }
+
+    fn of_partition(error: &PartitionError) -> Self {
+        let kind = ErrorKind::of_partition(error);
+        Self::build(kind, error.errno(), format!("{}; {}", error.kind, error.kind.advice()))
     }
 
     pub(crate) fn of_mkfs(error: &MkfsError) -> Self {

@@ -7,6 +7,7 @@ use vlinder_device::{DeviceError, DeviceErrorKind};
 use vlinder_format::superblock::SuperblockFault;
 use vlinder_fs::data::{BytesError, DataFault};
 use vlinder_fs::{FsError, OptionError, Refusal};
+use vlinder_partitions::{PartitionError, PartitionErrorKind};
 use vlinder_transaction::EngineError;
 use vlinder_tree::TreeError;
 use vlinder_volume::VolumeError;
@@ -56,6 +57,7 @@ impl ErrorKind {
         match error {
             FsError::Path { source, .. } => Self::of_filesystem(source),
             FsError::Device(error) => Self::of_device(error),
+            FsError::Partition(error) => Self::of_partition(error),
             other => match other.refusal() {
                 Some(refusal) => Self::of_refusal(refusal),
                 None => Self::of_unrefused(other),
@@ -184,9 +186,19 @@ impl ErrorKind {
         }
     }
 
+    pub(crate) fn of_partition(error: &PartitionError) -> Self {
+        match error.kind {
+            PartitionErrorKind::NoBtrfs { .. } => Self::NotBtrfs,
+            PartitionErrorKind::DamagedTable { .. } => Self::Damaged,
+            PartitionErrorKind::NoTable { .. } | PartitionErrorKind::NoSuchPartition { .. } => Self::NotFound,
+            _ => Self::InvalidInput,
+        }
+    }
+
     pub(crate) fn of_mkfs(error: &MkfsError) -> Self {
         match error {
             MkfsError::Device(error) => Self::of_device(error),
+            MkfsError::Partition(error) => Self::of_partition(error),
             MkfsError::InUse { .. } => Self::AlreadyExists,
             MkfsError::NoTarget { .. } => Self::NotFound,
             MkfsError::Target { source, .. } | MkfsError::SourceDirectory { source, .. } => {

@@ -47,6 +47,22 @@ impl OpenOptions {
         self
     }
 
+    /// The first byte of the file system in the image, where that is no partition that its path names
+    /// (`disk.raw@2`).
+    #[must_use]
+    pub fn offset(mut self, bytes: u64) -> Self {
+        self.inner.offset = Some(bytes);
+        self
+    }
+
+    /// How many bytes from [`offset`](Self::offset) on the file system may have: all that follow without
+    /// this.
+    #[must_use]
+    pub fn size_limit(mut self, bytes: u64) -> Self {
+        self.inner.size_limit = Some(bytes);
+        self
+    }
+
     /// One more device of the same file system. Such file systems are opened for reading.
     #[must_use]
     pub fn device(mut self, path: impl Into<PathBuf>) -> Self {

@@ -34,7 +34,8 @@ impl Image {
 }
 
 impl OpenOptions {
-    /// Opens an image or a block device.
+    /// Opens an image or a block device. `disk.raw@2` is partition 2 of one, where no file has that name; of
+    /// a disk image that has partitions the one with a Btrfs is opened, if there is one such.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`]; [`ErrorKind::NotBtrfs`]; [`ErrorKind::Busy`] where another process or a mount

@@ -127,6 +127,20 @@ impl DeviceSpace {
         self.holes.iter().copied()
     }
 
+    /// All holes without the stripe lengths in which superblock copies lie, by address.
+    pub fn holes_beside_superblocks(&self) -> impl Iterator<Item = Hole> + '_ {
+        self.holes().flat_map(|hole| {
+            let mut position = hole.start.0;
+            let copies = SuperblockMirror::ALL.map(|mirror| mirror.offset().0);
+            let inside = copies.into_iter().filter(move |copy| (hole.start.0..hole.end()).contains(copy));
+            inside.chain(core::iter::once(hole.end())).filter_map(move |end| {
+                let part = Hole::between(position, end);
+                position = end.saturating_add(STRIPE_LENGTH).min(hole.end());
+                part
+            })
+        })
+    }
+
     /// The first hole of at least `wanted` bytes, else the longest (kernel: `find_free_dev_extent`).
     pub fn find_hole(&self, wanted: u64) -> Hole {
         let mut longest = Hole { start: Physical(DEVICE_RESERVED), length: 0 };

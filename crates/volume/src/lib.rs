@@ -68,7 +68,7 @@ pub use superblock::{FoundSuperblock, OpenRules, SuperblockChoice, scan};
 pub use verified::{BadCopy, Verified};
 pub use vlinder_format::chunk::Profile;
 pub use volume::{Access, Opened, Volume};
-pub use write::PendingWrites;
+pub use write::{Discarded, PendingWrites};
 
 #[cfg(test)]
 mod tests;

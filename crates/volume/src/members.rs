@@ -1,8 +1,9 @@
 //! The member devices of a volume, by number.
 
 use vlinder_base::sync::Arc;
+use vlinder_device::DeviceErrorKind;
 use vlinder_format::device_statistics::DeviceStatistics;
-use vlinder_format::{DeviceId, Uuid};
+use vlinder_format::{DeviceId, Physical, Uuid};
 
 use crate::error::{CopyFault, VolumeError};
 use crate::health::HealthEvent;
@@ -62,6 +63,20 @@ impl Members {
     /// Bytes that the file system may use on all members.
     pub fn total_bytes(&self) -> u64 {
         self.0.iter().map(|member| member.total_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Tells a member that it need not keep a range that no chunk has. Gives how much of it the device took:
+    /// all, or nothing where it has no discards.
+    ///
+    /// # Errors
+    /// The device's, [`DeviceErrorKind::ReadOnly`] among them.
+    pub fn discard(&self, device: DeviceId, start: Physical, length: u64) -> Result<u64, VolumeError> {
+        let Some(member) = self.get(device) else { return Ok(0) };
+        match member.device.discard(start, length) {
+            Ok(()) => Ok(length),
+            Err(error) if error.kind == DeviceErrorKind::Unsupported => Ok(0),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Makes all completed writes durable, on every member. Every member is flushed even if one fails.

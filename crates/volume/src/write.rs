@@ -15,6 +15,15 @@ use crate::repair_gate::WritePass;
 use crate::request::WriteRequest;
 use crate::volume::Volume;
 
+/// What devices made of a discard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Discarded {
+    /// Bytes that they took, of all copies.
+    pub told_bytes: u64,
+    /// Bytes of devices that have no discards.
+    pub refused_bytes: u64,
+}
+
 /// Writes in flight.
 #[must_use = "writes are not done, and their errors are not seen, before they are waited for"]
 pub struct PendingWrites {
@@ -163,29 +172,33 @@ impl Volume {
         self.publication().publish_log(&self.members(), root, level)
     }
 
-    /// Tells the devices that a range is no longer needed, in all copies. True if every device took the hint.
+    /// Tells the devices that a range is no longer needed, in all copies.
     ///
     /// # Errors
     /// A device's, but not that it has no discards.
-    pub fn discard(&self, logical: Logical, length: u64) -> Result<bool, VolumeError> {
+    pub fn discard(&self, logical: Logical, length: u64) -> Result<Discarded, VolumeError> {
         if self.is_read_only() {
             return Err(VolumeError::ReadOnly);
         }
         if self.keeps_writes_in_memory() {
-            return Ok(false);
+            return Ok(Discarded { told_bytes: 0, refused_bytes: length });
         }
         let chunk = self.chunks().covering(logical, length)?;
         let _pass = self.repair_gate().enter_write();
-        let (mut taken, members) = (true, self.members());
+        let (mut discarded, members) = (Discarded::default(), self.members());
         for place in plan_write(&chunk, logical, length)?.places() {
             let Some(member) = members.get(place.device) else { continue };
             match member.device.discard(place.physical, place.length) {
-                Ok(()) => {}
-                Err(error) if error.kind == DeviceErrorKind::Unsupported => taken = false,
+                Ok(()) => {
+                    discarded.told_bytes = discarded.told_bytes.saturating_add(place.length);
+                }
+                Err(error) if error.kind == DeviceErrorKind::Unsupported => {
+                    discarded.refused_bytes = discarded.refused_bytes.saturating_add(place.length);
+                }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(taken)
+        Ok(discarded)
     }
 }
 

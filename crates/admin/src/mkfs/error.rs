@@ -3,6 +3,7 @@
 use vlinder_device::DeviceError;
 use vlinder_format::superblock::LabelFault;
 use vlinder_fs::FsError;
+use vlinder_partitions::{OpenError, PartitionError};
 use vlinder_volume::VolumeError;
 
 use super::raw::ParameterError;
@@ -21,6 +22,9 @@ pub enum MkfsError {
     /// The device; among these: in use, mounted, neither a file nor a block device.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A partition that is not there, or can't be used.
+    #[error("{0}; {advice}", advice = .0.kind.advice())]
+    Partition(PartitionError),
     /// The target holds something.
     #[error("{target} seems to hold {name} (a mark at byte {offset}); use -f to overwrite it")]
     InUse {
@@ -116,4 +120,13 @@ pub enum MkfsError {
     /// Its blocks, when it was shrunk.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+}
+
+impl From<OpenError> for MkfsError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Device(error) => Self::Device(error),
+            OpenError::Partition(error) => Self::Partition(error),
+        }
+    }
 }

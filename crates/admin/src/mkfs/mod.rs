@@ -32,6 +32,7 @@ mod size;
 mod source;
 mod subvolumes;
 mod target;
+mod target_device;
 mod unannounced;
 
 use std::path::Path;

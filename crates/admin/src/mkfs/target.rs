@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use vlinder_base::sync::Arc;
 use vlinder_base::units::Physical;
-use vlinder_device::{Device, DeviceErrorKind, DeviceExt, DeviceKind, FileDevice, OpenOptions};
+use vlinder_device::{Device, DeviceErrorKind, DeviceExt, DeviceKind, OpenOptions};
 use vlinder_format::superblock::SuperblockMirror;
+use vlinder_partitions::ImageName;
 
 use super::error::MkfsError;
 use super::options::MkfsOptions;
 use super::progress::Progress;
 use super::raw::{MkfsParameters, ParameterError, smallest_device, too_small};
+use super::target_device::TargetDevice;
 use super::unannounced::Unannounced;
 use super::{shrink, signature, size, source};
 
@@ -22,7 +24,7 @@ const GROWTHS: u32 = 6;
 /// is removed.
 pub(super) struct Target {
     path: PathBuf,
-    device: Arc<FileDevice>,
+    device: Arc<TargetDevice>,
     size_bytes: u64,
     /// It did not exist before.
     created: bool,
@@ -44,7 +46,8 @@ impl Target {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, MkfsError> {
         let shown = || path.display().to_string();
-        match std::fs::metadata(path) {
+        let name = ImageName::of(path);
+        match std::fs::metadata(name.file()) {
             Ok(_) => Self::open_existing(options, path, parameters, progress),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let estimate = estimate(options, parameters, progress)?;
@@ -53,10 +56,10 @@ impl Target {
                     return Err(MkfsError::NoTarget { target: shown() });
                 };
                 check_size(size_bytes, parameters)?;
-                let device = FileDevice::create(path, size_bytes, &OpenOptions::writer())?;
+                let device = TargetDevice::create(name.file(), size_bytes, &OpenOptions::writer())?;
                 let growths = if given.is_none() { GROWTHS } else { 0 };
                 Ok(Self {
-                    path: path.to_owned(),
+                    path: name.file().to_owned(),
                     device: Arc::new(device),
                     size_bytes,
                     created: true,
@@ -76,7 +79,7 @@ impl Target {
         parameters: &MkfsParameters,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, MkfsError> {
-        let device = FileDevice::open(path, &OpenOptions::writer())?;
+        let device = TargetDevice::open(path, &OpenOptions::writer())?;
         let found = if options.force { None } else { signature::find_signature(&device)? };
         if let Some(signature) = found {
             let target = path.display().to_string();
@@ -114,7 +117,7 @@ impl Target {
         })
     }
 
-    pub(super) fn device(&self) -> &Arc<FileDevice> {
+    pub(super) fn device(&self) -> &Arc<TargetDevice> {
         &self.device
     }
 

@@ -6,21 +6,21 @@
 use std::collections::BTreeMap;
 
 use vlinder_base::sync::{Arc, Mutex};
-use vlinder_device::{
-    Completion, Data, Description, Device, DeviceError, DeviceExt, FileDevice, Request, Ticket,
-};
+use vlinder_device::{Completion, Data, Description, Device, DeviceError, DeviceExt, Request, Ticket};
 use vlinder_format::Physical;
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
 
+use super::target_device::TargetDevice;
+
 /// See the module. Everything but whole superblocks at their places goes to the device.
 pub(super) struct Unannounced {
-    device: Arc<FileDevice>,
+    device: Arc<TargetDevice>,
     superblocks: Mutex<BTreeMap<u64, Vec<u8>>>,
 }
 
 impl Unannounced {
     /// The device with these superblocks, as if they had been written to it.
-    pub(super) fn new(device: Arc<FileDevice>, superblocks: &[(Physical, Vec<u8>)]) -> Self {
+    pub(super) fn new(device: Arc<TargetDevice>, superblocks: &[(Physical, Vec<u8>)]) -> Self {
         let superblocks = superblocks.iter().map(|(place, bytes)| (place.0, bytes.clone())).collect();
         Self { device, superblocks: Mutex::new(superblocks) }
     }

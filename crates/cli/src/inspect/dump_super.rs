@@ -56,10 +56,11 @@ pub struct DumpSuperArguments {
 
 /// Runs the verb.
 pub fn run(arguments: &DumpSuperArguments, session: &Session) -> Result<ExitStatus, Failure> {
-    arguments.options.check()?;
+    let options = arguments.options.read()?;
     let places = places(arguments)?;
     let mut objects = Vec::new();
     for image in &arguments.images {
+        let image = &options.device_name(image)?;
         let device = open_device(image, Purpose::Peek)?;
         for place in &places {
             if place.0 > device.length() || (arguments.all && place.0.saturating_add(4096) > device.length())

@@ -137,7 +137,7 @@ pub fn run(arguments: &DumpTreeArguments, session: &Session) -> Result<ExitStatu
         return Err(Failure::new(Kind::Unsupported, "a dump of trees has no JSON form")
             .hint("leave --json out; dump-super, rootid, inode-resolve and tree-stats have one"));
     }
-    let (blocks, failures) = chunks::open(&arguments.images)?;
+    let (blocks, failures) = chunks::open(&arguments.options.name(&arguments.images)?)?;
     let style = Style {
         hide_names: arguments.style.hide_names,
         header_checksums: arguments.style.csum_headers,

@@ -103,7 +103,7 @@ struct Clusters {
 /// Runs the verb.
 pub fn run(arguments: &TreeStatsArguments, session: &Session) -> Result<ExitStatus, Failure> {
     arguments.options.check()?;
-    let (blocks, mut failures) = chunks::open(&arguments.images)?;
+    let (blocks, mut failures) = chunks::open(&arguments.options.name(&arguments.images)?)?;
     let wanted: Vec<RootId> = match arguments.tree {
         Some(id) => vec![RootId(id)],
         None => vec![RootId::ROOT_TREE, RootId::EXTENT_TREE, RootId::CHECKSUM_TREE, RootId::FS_TREE],

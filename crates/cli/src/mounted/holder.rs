@@ -20,7 +20,7 @@ use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_control::protocol::MountInformation;
 use vlinder_control::{Client, MountEntry};
-use vlinder_device::HostIdentity;
+use vlinder_partitions::{ImageName, identity};
 
 use crate::failure::Failure;
 use crate::text::escaped;
@@ -34,14 +34,15 @@ const OTHERS_LIMIT: Duration = Duration::from_secs(2);
 
 /// The server that holds an image, among those that answer to this user.
 pub fn server_of(image: &Path) -> Option<(Client, MountInformation)> {
-    let status = rustix::fs::stat(image).ok()?;
-    let (wanted, source) = (HostIdentity::of(&status), image.canonicalize().ok()?);
+    let name = ImageName::of(image);
+    let status = rustix::fs::stat(name.file()).ok()?;
+    let (wanted, source) = (identity(image)?, name.canonical().to_path());
     let ours = MountEntry::all().ok()?.into_iter().filter(MountEntry::is_ours);
     let (likely, others): (Vec<_>, Vec<_>) =
         ours.filter(|entry| may_hold(entry, &source, &status)).partition(|entry| entry.source == source);
     let is_held_by = |entry: &MountEntry, information: &MountInformation| {
         let mut devices = information.devices.iter().map(|name| Path::new(OsStr::from_bytes(&name.0)));
-        !vlinder_control::is_trusted(entry) || devices.any(|device| identity_of(device) == Some(wanted))
+        !vlinder_control::is_trusted(entry) || devices.any(|device| identity(device) == Some(wanted))
     };
     let asked = |entry: MountEntry, limit| {
         let (client, information) = Client::enquire(entry.clone(), limit).ok()?;
@@ -58,11 +59,23 @@ pub fn server_of(image: &Path) -> Option<(Client, MountInformation)> {
 /// Where the table of mounts shows an image, and whose mount that is. Nobody vouches for it: it is to be
 /// told, and no more.
 fn shown_holder(image: &Path) -> Option<(String, u32)> {
-    let source = image.canonicalize().ok()?;
+    let source = ImageName::of(image).canonical().to_path();
     let mut ours = MountEntry::all().ok()?.into_iter().filter(MountEntry::is_ours);
     let me = rustix::process::geteuid().as_raw();
     let entry = ours.find(|entry| entry.source == source && entry.owner != Some(me))?;
     Some((escaped(entry.mountpoint.as_os_str().as_bytes()), entry.owner?))
+}
+
+/// Where another partition of the disk is mounted that an image lies on, by this user or root.
+fn mount_beside(image: &Path) -> Option<String> {
+    let name = ImageName::of(image).canonical();
+    let ours = MountEntry::all().ok()?.into_iter();
+    let mut ours = ours.filter(|entry| entry.is_ours() && vlinder_control::is_trusted(entry));
+    let entry = ours.find(|entry| {
+        let other = ImageName::of(&entry.source);
+        other.file() == name.file() && other != name
+    })?;
+    Some(escaped(entry.mountpoint.as_os_str().as_bytes()))
 }
 
 /// A failure to open an image that is in use, with the mount that uses it, or that another user's mount says
@@ -74,6 +87,9 @@ pub fn advise(failure: Failure, image: &Path) -> Failure {
             failure
                 .hint(format!("it is mounted on {mountpoint}: work there, or end that with vlinder umount"))
         }
+        None if let Some(mountpoint) = mount_beside(image) => failure.hint(format!(
+            "another partition of it is mounted on {mountpoint}, and one lock is for the whole disk: end that with vlinder umount"
+        )),
         None => match shown_holder(image) {
             Some((mountpoint, owner)) => failure.hint(format!(
                 "the system shows it mounted on {mountpoint} by user {owner}: ask that user, or wait for that to end"
@@ -81,10 +97,6 @@ pub fn advise(failure: Failure, image: &Path) -> Failure {
             None => failure,
         },
     }
-}
-
-fn identity_of(path: &Path) -> Option<HostIdentity> {
-    rustix::fs::stat(path).ok().map(|status| HostIdentity::of(&status))
 }
 
 /// Whether the mount may be one of this image: for the owner of a mount that is neither root nor this user,
@@ -97,9 +109,12 @@ fn may_hold(entry: &MountEntry, source: &Path, image: &Stat) -> bool {
     vlinder_control::is_trusted(entry) || entry.source == source && could_write()
 }
 
-/// The bytes of a regular file or block device. Whatever else a path leads to is not opened: that alone may
-/// wait, or do something to a device.
+/// The bytes of a regular file or block device, or of the part of it that is meant. Whatever else a path
+/// leads to is not opened: that alone may wait, or do something to a device.
 pub fn device_length(path: &Path) -> Option<u64> {
+    if let Some(bytes) = vlinder_partitions::part_bytes(path) {
+        return Some(bytes);
+    }
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let status = rustix::fs::fstat(&found).ok()?;
     match FileType::from_raw_mode(status.st_mode) {

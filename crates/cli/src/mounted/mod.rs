@@ -21,6 +21,7 @@ use vlinder_control::{Answer, Client, ClientError, MountEntry, Name, Request};
 use vlinder_format::RootId;
 use vlinder_fs::data::MappedExtent;
 use vlinder_fs::{SubvolumeChoice, SubvolumeInformation};
+use vlinder_partitions::ImageName;
 use vlinder_transaction::DeviceReport;
 
 use crate::failure::{Failure, Kind};
@@ -58,7 +59,7 @@ pub fn recognise(path: &Path, follow: Follow) -> Result<HostPath, Failure> {
     }
     // Of a mount whose server has ended the kernel may know the root for a moment still, so any of the looks
     // above may have failed.
-    let status = std::fs::metadata(path).map_err(|error| {
+    let status = std::fs::metadata(ImageName::of(path).file()).map_err(|error| {
         let failure = Failure::host(&error, path.display());
         if is_dead(&error) && is_on_ours(path) { failure.hint(SERVER_ENDED_HINT) } else { failure }
     })?;

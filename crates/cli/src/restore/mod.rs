@@ -116,8 +116,8 @@ impl RestoreArguments {
     fn open(&self) -> Result<Salvage, Failure> {
         let mut paths = vec![self.image.clone()];
         paths.extend(self.devices.iter().cloned());
-        let devices: Vec<Arc<dyn Device>> = open_devices(&paths, Purpose::Read)?;
         let mut options = crate::options::parse(&self.options)?;
+        let devices: Vec<Arc<dyn Device>> = open_devices(&options.device_names(&paths)?, Purpose::Read)?;
         options.read_only = true;
         let mirror =
             self.state.mirror.and_then(|mirror| SuperblockMirror::ALL.get(usize::from(mirror)).copied());

@@ -302,7 +302,7 @@ fn by_number(image: &OpenImage, root: RootId) -> Result<Found, Failure> {
 }
 
 /// Frees the blocks of deleted subvolumes, in commits of bounded size.
-fn free_blocks(image: &OpenImage) -> Result<(), Failure> {
+pub fn free_blocks(image: &OpenImage) -> Result<(), Failure> {
     let engine = image.filesystem.engine();
     let fail = |error: vlinder_fs::FsError| from_fs(error, &image.label);
     loop {

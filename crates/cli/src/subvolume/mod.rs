@@ -11,6 +11,8 @@ use clap::Subcommand;
 use crate::failure::{ExitStatus, Failure};
 use crate::session::Session;
 
+pub use change::free_blocks;
+
 /// The verbs of `subvolume`.
 // A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]

@@ -64,6 +64,7 @@ const ROWS: &[Row] = &[
     writes("subvolume set-default IMAGE:/volume"),
     writes("subvolume sync IMAGE"),
     writes("filesystem sync IMAGE"),
+    writes("fstrim IMAGE"),
     reads("filesystem df IMAGE"),
     reads("filesystem usage IMAGE"),
     reads("filesystem du --freed IMAGE:/"),

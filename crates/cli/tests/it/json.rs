@@ -53,6 +53,7 @@ fn calls(image: &Path, source: &Path) -> Vec<(&'static str, Vec<String>)> {
         call("subvolume-delete", &["subvolume", "delete", &at("/s")]),
         call("subvolume-sync", &["subvolume", "sync", &path]),
         call("filesystem-sync", &["filesystem", "sync", &path]),
+        call("fstrim", &["fstrim", &path]),
         call("filesystem-df", &["filesystem", "df", &path]),
         call("filesystem-usage", &["filesystem", "usage", &path]),
         call("filesystem-du", &["filesystem", "du", &at("/d"), &at("/t")]),

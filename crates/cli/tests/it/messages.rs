@@ -398,6 +398,7 @@ fn every_verb_that_opens_an_image_refuses_unknown_options() {
         vec!["subvolume", "delete", &sub],
         vec!["subvolume", "sync", path],
         vec!["filesystem", "sync", path],
+        vec!["fstrim", path],
         vec!["filesystem", "df", path],
         vec!["filesystem", "usage", path],
         vec!["filesystem", "label", path],

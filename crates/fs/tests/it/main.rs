@@ -50,4 +50,5 @@ mod statistics;
 mod subvolumes;
 mod support;
 mod threads;
+mod trim;
 mod under_way;

@@ -4,6 +4,7 @@ mod dropping;
 mod errors;
 mod examples;
 mod features;
+mod parts;
 mod read_only;
 mod round_trip;
 

@@ -44,7 +44,8 @@ fn what_is_written_is_read_back_and_no_device_hears_of_it() {
     let superblock = superblock(5);
     volume.flush_all().unwrap();
     volume.write_superblocks(&superblock, &[superblock.device_item]).unwrap();
-    assert_eq!(volume.discard(CHUNK, 4096), Ok(false));
+    let discarded = volume.discard(CHUNK, 4096).unwrap();
+    assert_eq!((discarded.told_bytes, discarded.refused_bytes), (0, 4096));
     assert_eq!(device.take_log(), []);
     assert_eq!(volume.published_superblocks(), [], "what is on the devices is what was committed");
 }

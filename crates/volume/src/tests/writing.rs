@@ -86,7 +86,8 @@ fn discards_reach_every_copy() {
     let device = Faulty::new(LENGTH);
     let volume = dup_volume(&device, Access::ReadWrite);
     volume.write(vec![request(0, 1), request(4096, 1)]).unwrap();
-    assert_eq!(volume.discard(CHUNK, 4096), Ok(true));
+    let discarded = volume.discard(CHUNK, 4096).unwrap();
+    assert_eq!((discarded.told_bytes, discarded.refused_bytes), (8192, 0));
     for mirror in 0..2 {
         let found = copy_of(&device, CHUNK, mirror, 8192);
         assert_eq!(found, [vec![0; 4096], vec![1; 4096]].concat());

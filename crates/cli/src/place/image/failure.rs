@@ -11,6 +11,7 @@ pub fn from_fs(error: FsError, place: impl std::fmt::Display) -> Failure {
         FsError::Path { path, source } => return from_fs(*source, format!("{place}: {path}")),
         FsError::Volume(error) => error.into(),
         FsError::Device(error) => error.into(),
+        FsError::Partition(error) => error.into(),
         FsError::Option(error) => Failure::usage(error.to_string()),
         FsError::NoThreads { source } => Failure::no_threads(&source),
         FsError::NoDefaultSubvolume { .. } => Failure::new(Kind::NotFound, error.to_string()).hint(

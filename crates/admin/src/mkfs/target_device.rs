@@ -1,0 +1,85 @@
+//! The bytes that get the new file system: a file, whose length may change, a block device, or a part of
+//! either, which nothing is written beside.
+
+use std::path::Path;
+
+use vlinder_base::units::Physical;
+use vlinder_device::{
+    Description, Device, DeviceError, DeviceErrorKind, DeviceExt, DeviceWindow, FileDevice, HostIdentity,
+    OpenOptions, Operation, Request, Ticket,
+};
+use vlinder_partitions::{OpenError, OpenedImage};
+
+/// A file, a block device, or a part of one.
+#[derive(Debug)]
+pub(super) enum TargetDevice {
+    Whole(FileDevice),
+    Part(DeviceWindow<FileDevice>),
+}
+
+impl TargetDevice {
+    /// Opens what a name means; where it names no part, all of it, whatever lies there.
+    pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Self, OpenError> {
+        Ok(match vlinder_partitions::open_whole(path, options)? {
+            OpenedImage::Whole(file) => Self::Whole(file),
+            OpenedImage::Part(part) => Self::Part(part),
+        })
+    }
+
+    /// Makes a file.
+    pub(super) fn create(path: &Path, size_bytes: u64, options: &OpenOptions) -> Result<Self, DeviceError> {
+        FileDevice::create(path, size_bytes, options).map(Self::Whole)
+    }
+
+    /// Changes the length of a file; a part has the one that it has.
+    pub(super) fn set_length(&self, length_bytes: u64) -> Result<(), DeviceError> {
+        match self {
+            Self::Whole(file) => file.set_length(length_bytes),
+            Self::Part(part) => {
+                let kind = DeviceErrorKind::Unsupported;
+                Err(part.error(kind, Operation::Resize, Physical(0), length_bytes))
+            }
+        }
+    }
+
+    /// Takes the name of a file away that was made.
+    pub(super) fn remove(&self, path: &Path) -> std::io::Result<()> {
+        match self {
+            Self::Whole(file) => file.remove(path),
+            Self::Part(_) => Ok(()),
+        }
+    }
+
+    /// What tells the file or block device from all others.
+    pub(super) fn host_identity(&self) -> Result<HostIdentity, DeviceError> {
+        match self {
+            Self::Whole(file) => file.host_identity(),
+            Self::Part(part) => part.host_identity(),
+        }
+    }
+
+    fn device(&self) -> &dyn Device {
+        match self {
+            Self::Whole(file) => file,
+            Self::Part(part) => part,
+        }
+    }
+}
+
+impl Device for TargetDevice {
+    fn describe(&self) -> Description {
+        self.device().describe()
+    }
+    fn length(&self) -> u64 {
+        self.device().length()
+    }
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        self.device().submit(batch)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.device().flush()
+    }
+    fn discard(&self, offset: Physical, length_bytes: u64) -> Result<(), DeviceError> {
+        self.device().discard(offset, length_bytes)
+    }
+}

@@ -1,0 +1,91 @@
+//! `fstrim`.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use serde_json::json;
+use vlinder_transaction::Trimmed;
+
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure, Kind};
+use crate::image::{ImageArguments, Images};
+use crate::object::Object;
+use crate::place::image::{OpenImage, from_fs};
+use crate::report;
+use crate::session::Session;
+use crate::subvolume::free_blocks;
+use crate::target::Follow;
+use crate::units::{Base, Units};
+
+/// What a mount can do in place of this verb.
+const ON_A_MOUNT: &str = "end the mount with vlinder umount and give the image; or mount it with -o discard, \
+                          which gives back what files leave as it goes";
+
+/// Give free space of an image back to the host.
+///
+/// What deleted subvolumes still hold is freed first, and a commit is made. Then each free range loses its
+/// blocks: of a file as a hole, of a block device by a discard. The image stays as long as it is, and what is
+/// in it as it was; `du` shows less. Told is what was free, whether it had blocks or not.
+///
+/// This takes an image that no mount holds. A mount gives back what files leave with the option discard.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  vlinder fstrim disk.img\n  vlinder fstrim disk.raw@2")]
+pub struct TrimArguments {
+    #[command(flatten)]
+    images: ImageArguments,
+    /// The image, or IMAGE:/PATH.
+    target: OsString,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &TrimArguments, session: &Session) -> Result<ExitStatus, Failure> {
+    let images = Images::new(&arguments.images)?;
+    let found = Object::find(&images, &arguments.target, Purpose::Write, Follow::Yes);
+    let named = match found {
+        Ok(Object::Image(named)) => named,
+        Ok(Object::Mounted(mounted)) => {
+            let text = "it lies on a mount, of which this verb can't give back free space yet";
+            return Err(Failure::new(Kind::Unsupported, text).at(mounted.place()).hint(ON_A_MOUNT));
+        }
+        Err(failure) if failure.kind == Kind::Busy => {
+            let hint = match &failure.hint {
+                Some(hint) => format!("{hint}; {ON_A_MOUNT}"),
+                None => ON_A_MOUNT.to_owned(),
+            };
+            return Err(failure.hint(hint));
+        }
+        Err(failure) => return Err(failure),
+    };
+    let trimmed = trim(named.image())?;
+    images.close()?;
+    let bytes = trimmed.group_bytes.saturating_add(trimmed.unallocated_bytes);
+    let label = &named.image().label;
+    if bytes == 0 && trimmed.refused_bytes > 0 {
+        let text = "the host can't give back parts of it";
+        return Err(Failure::new(Kind::Unsupported, text).at(label).hint(
+            "move it to a file system that can punch holes (ext4, XFS, Btrfs, tmpfs), with cp --sparse=always, and \
+             trim it there",
+        ));
+    }
+    if session.json {
+        session.object(json!({
+            "image": report::name(label.as_bytes()),
+            "trimmed_bytes": bytes,
+            "in_block_groups_bytes": trimmed.group_bytes,
+            "unallocated_bytes": trimmed.unallocated_bytes,
+            "refused_bytes": trimmed.refused_bytes,
+        }))?;
+    } else {
+        let size = Units::Human(Base::Binary).show(bytes);
+        session.tell(format!("{label}: {size} ({bytes} bytes) trimmed"))?;
+    }
+    if trimmed.refused_bytes > 0 {
+        session.warn(format!("{} bytes lie on devices that can't give back any", trimmed.refused_bytes));
+    }
+    Ok(ExitStatus::Done)
+}
+
+fn trim(image: &OpenImage) -> Result<Trimmed, Failure> {
+    free_blocks(image)?;
+    image.filesystem.engine().trim().map_err(|error| from_fs(error.into(), &image.label))
+}

@@ -1,0 +1,134 @@
+//! Free space of an image given back to the host.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
+use vlinder_testkit::{Scratch, require};
+
+use crate::common::{end, make_image, run, target, tool, vlinder};
+use crate::place::Place;
+
+/// Bytes of the host that a file takes.
+fn taken(path: &Path) -> u64 {
+    path.metadata().unwrap().blocks() * 512
+}
+
+fn noise(seed: u32) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..4 << 20).map(|_| next()).collect()
+}
+
+/// An image with ten files of 4 MiB, of which eight are gone again.
+fn used_image(scratch: &Scratch) -> std::path::PathBuf {
+    let image = scratch.join("disk.img");
+    make_image(&image);
+    let source = scratch.join("source");
+    run(["subvolume", "create", &target(&image, "/volume")]).done();
+    for number in 0..10 {
+        std::fs::write(&source, noise(number)).unwrap();
+        let path = if number == 0 { "/volume/0".to_owned() } else { format!("/{number}") };
+        run(["cp", source.to_str().unwrap(), &target(&image, &path)]).done();
+    }
+    run(["subvolume", "delete", &target(&image, "/volume")]).done();
+    for number in 1..8 {
+        run(["rm", &target(&image, &format!("/{number}"))]).done();
+    }
+    image
+}
+
+#[test]
+fn the_image_takes_less_and_holds_the_same() {
+    require!(Tool("cp"));
+    let scratch = Scratch::new("fstrim");
+    let image = used_image(&scratch);
+    let (before, length) = (taken(&image), image.metadata().unwrap().len());
+    let listed = run(["tree", &target(&image, "/")]).done().text();
+    let told = run(["fstrim", image.to_str().unwrap()]).done().text();
+    let bytes: u64 = told.rsplit_once('(').unwrap().1.split(' ').next().unwrap().parse().unwrap();
+    assert!(told.contains("disk.img: ") && told.ends_with(" bytes) trimmed\n"), "{told}");
+    assert!(bytes > 100 << 20 && bytes < length, "{told}");
+    let after = taken(&image);
+    assert!(after + (30 << 20) < before && after < 12 << 20, "{before} {after}");
+    assert_eq!(image.metadata().unwrap().len(), length);
+    assert_eq!(run(["tree", &target(&image, "/")]).done().text(), listed);
+    for number in 8..10 {
+        assert!(run(["cat", &target(&image, &format!("/{number}"))]).done().out == noise(number));
+    }
+    run(["check", "--check-data-csum", image.to_str().unwrap()]).done();
+    // Nothing is left that a tool which looks for zeros would find.
+    let copy = scratch.join("copy");
+    tool("cp", ["--sparse=always", image.to_str().unwrap(), copy.to_str().unwrap()]);
+    assert!(taken(&copy) + (1 << 20) >= after, "{after} {}", taken(&copy));
+    assert!(std::fs::read(&copy).unwrap() == std::fs::read(&image).unwrap());
+    let json = run(["--json", "fstrim", &target(&image, "/")]).done().json();
+    let (groups, rest) = (&json["in_block_groups_bytes"], &json["unallocated_bytes"]);
+    assert_eq!(json["trimmed_bytes"].as_u64(), Some(groups.as_u64().unwrap() + rest.as_u64().unwrap()));
+    assert!(taken(&image) <= after);
+}
+
+#[test]
+fn linux_reads_what_is_left() {
+    require!(KernelBtrfs, Root, Tool("btrfs"));
+    let scratch = Scratch::new("fstrim-linux");
+    let image = used_image(&scratch);
+    run(["fstrim", image.to_str().unwrap()]).done();
+    btrfs_check_data(&image).unwrap();
+    let kernel = KernelMount::new(&image, "").unwrap();
+    for number in 8..10_u32 {
+        assert!(std::fs::read(kernel.path().join(number.to_string())).unwrap() == noise(number));
+    }
+    assert_eq!(kernel.path().read_dir().unwrap().count(), 2);
+    // What Linux finds to give back in it has no blocks any more.
+    std::fs::write(kernel.path().join("linux"), noise(77)).unwrap();
+    std::fs::remove_file(kernel.path().join("linux")).unwrap();
+    tool("sync", ["-f", kernel.path().to_str().unwrap()]);
+    let ours = taken(&image);
+    let _ = Command::new("fstrim").arg(kernel.path()).status();
+    kernel.scrub().unwrap();
+    kernel.unmount().unwrap();
+    run(["fstrim", image.to_str().unwrap()]).done();
+    assert!(taken(&image) <= ours + (1 << 20), "{ours} {}", taken(&image));
+    btrfs_check_data(&image).unwrap();
+}
+
+#[test]
+fn of_a_partition_only_its_own_bytes_are_given_back() {
+    require!(Tool("sfdisk"), Tool("sh"));
+    let scratch = Scratch::new("fstrim-part");
+    let disk = scratch.join("disk.raw");
+    let shown = disk.display();
+    let script = format!(
+        "dd if=/dev/urandom of={shown} bs=1M count=160 status=none && printf 'label: gpt\\nsize=32M\\nsize=100M\\n' | \
+         sfdisk -q --wipe never {shown} && cp {shown} {shown}.before"
+    );
+    tool("sh", ["-c", &script]);
+    let part = format!("{shown}@2");
+    run(["mkfs", "-q", "-f", "-K", "-M", &part]).done();
+    let before = taken(&disk);
+    let told = run(["--json", "fstrim", &part]).done().json();
+    let bytes = told["trimmed_bytes"].as_u64().unwrap();
+    assert!(bytes > 90 << 20 && taken(&disk) + (90 << 20) < before, "{told}");
+    let (now, then) =
+        (std::fs::read(&disk).unwrap(), std::fs::read(scratch.join("disk.raw.before")).unwrap());
+    assert!(now[..33 << 20] == then[..33 << 20] && now[133 << 20..] == then[133 << 20..]);
+    run(["check", &part]).done();
+}
+
+#[test]
+fn a_mounted_image_is_told_how() {
+    require!(Fuse);
+    let place = Place::new("fstrim-mounted");
+    place.mount("rw").done();
+    for named in [place.image.to_str().unwrap(), place.point.to_str().unwrap()] {
+        run(["fstrim", named]).failed(1, &["vlinder umount", "-o discard"]);
+    }
+    place.unmount().done();
+    let refused = end(vlinder().args(["fstrim", "-o", "ro"]).arg(&place.image));
+    refused.failed(1, &["leave -o ro out"]);
+}
