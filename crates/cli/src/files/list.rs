@@ -1,7 +1,10 @@
 //! `ls`.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
 
 use clap::Args;
 use jiff::tz::TimeZone;
@@ -13,6 +16,7 @@ use crate::devices::Purpose;
 use crate::failure::{ExitStatus, Failure};
 use crate::image::{ImageArguments, Images};
 use crate::patterns;
+use crate::place::host::has_filesystem;
 use crate::place::{Directory, DirectoryNames, FileStatus, Location, Names};
 use crate::report;
 use crate::session::Session;
@@ -118,19 +122,25 @@ pub fn run(arguments: &ListArguments, session: &Session) -> Result<ExitStatus, F
     Ok(listing.tally.ending())
 }
 
+/// Whether a path of the host is an image by itself, or names a part of a disk.
+fn is_image(path: &Path) -> bool {
+    let is_whole = path.metadata().is_ok_and(|found| found.is_file() || found.file_type().is_block_device())
+        && File::open(path).is_ok_and(|file| has_filesystem(&file).unwrap_or(false));
+    is_whole || vlinder_partitions::part_bytes(path).is_some()
+}
+
 impl Listing<'_> {
     fn target(&mut self, images: &Images<'_>, target: &OsString) -> Result<(), Failure> {
+        if !self.arguments.directory
+            && let Ok(Target::Host(path)) = Target::parse(target)
+            && is_image(&path)
+        {
+            return self.target(images, &escape_image(&path, b"/"));
+        }
         // As ls(1) does: a link to a directory is followed, unless its own attributes are asked for.
         let follow = if self.arguments.long || self.arguments.directory { Follow::No } else { Follow::Yes };
         let location = images.locate(target, Purpose::Read, follow)?;
         let status = location.status()?;
-        if !self.arguments.directory
-            && let Directory::Host(directory) = &location.directory
-            && directory.is_image(&location.name)?
-            && let Ok(Target::Host(path)) = Target::parse(target)
-        {
-            return self.target(images, &escape_image(&path, b"/"));
-        }
         if status.file_type == FileType::Directory && !self.arguments.directory {
             return self.directory(&location, target.as_bytes());
         }

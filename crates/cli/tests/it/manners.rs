@@ -121,6 +121,26 @@ fn an_image_by_itself_stands_for_its_root() {
 }
 
 #[test]
+fn a_disk_with_one_btrfs_stands_for_its_root() {
+    require!(Tool("sfdisk"));
+    let home = Home::new("manners-disk");
+    shell(
+        &home,
+        "truncate -s 300M disk; printf 'label: gpt\\nsize=100M\\nsize=150M\\n' | sfdisk -q disk; $V mkfs -q disk@2; \
+         printf x > f; $V mkdir disk:/d; $V cp f disk@2:/d/file; $V mkfs -q -b 128M other",
+    )
+    .done();
+    for name in ["disk", "disk@2", "disk:/", "'disk@2:/d*'", "'disk:/?'"] {
+        let of_directory = if name.contains('\'') { "file\n" } else { "d\n" };
+        assert_eq!(shell(&home, &format!("$V ls {name}")).done().text(), of_directory, "{name}");
+    }
+    assert_eq!(shell(&home, "$V ls 'disk:/d/f*'; $V cp 'disk:/*/f*' -").done().text(), "disk:/d/file\nx");
+    shell(&home, "$V cp f disk").failed(1, &["all of which would be lost"]);
+    shell(&home, "$V rm disk").failed(1, &["all of which would be lost"]);
+    shell(&home, "$V ls disk@3").failed(1, &["disk@3"]);
+}
+
+#[test]
 fn a_dash_is_standard_input_or_output() {
     let home = Home::new("manners-dash");
     shell(&home, "printf piped | $V cp - $I:/piped").done();

@@ -90,7 +90,8 @@ impl HostDirectory {
         Ok(found.map(|found| status_of(&found)))
     }
 
-    /// Whether a name stands for a regular file or block device with the mark of a Btrfs superblock.
+    /// Whether a name stands for a regular file or block device with the mark of a Btrfs superblock, or for a
+    /// disk of which one partition has it.
     pub fn is_image(&self, name: &[u8]) -> Result<bool, Failure> {
         let Some(status) = self.look(name)? else { return Ok(false) };
         if !matches!(status.file_type, FileType::Regular | FileType::BlockDevice) {
@@ -102,7 +103,10 @@ impl HostDirectory {
             Err(failure) if failure.kind == Kind::Permission => return Ok(false),
             other => File::from(other?),
         };
-        has_filesystem(&file).map_err(|error| Failure::host(&error, self.held.place(name)))
+        // By its descriptor: the name may have gone to another file.
+        let opened = Path::new(OWN_DESCRIPTORS).join(file.as_raw_fd().to_string());
+        let is_whole = has_filesystem(&file).map_err(|error| Failure::host(&error, self.held.place(name)))?;
+        Ok(is_whole || vlinder_partitions::part_bytes(&opened).is_some())
     }
 
     fn open_at(&self, name: &[u8], flags: OFlags) -> Result<OwnedFd, Failure> {
