@@ -19,12 +19,13 @@ const CHANGED_BYTES: u64 = 24 << 10;
 pub fn table(input: &[u8]) {
     let mut input = Input(input);
     let disk = MemoryDevice::new(DISK_BYTES);
+    // 0: an MBR.
     let sector = input.of(&[0, 512, 4096]);
     let seals = input.u8() % 2 == 0;
     write(&disk, 0, &protective(sector == 0));
     let mut ends = Vec::new();
-    if sector != 0 {
-        let last = DISK_BYTES / sector - 1;
+    if let Some(sectors) = DISK_BYTES.checked_div(sector) {
+        let last = sectors - 1;
         let behind = last - (ENTRIES_BYTES as u64).div_ceil(sector);
         for (own, entries) in [(1, 2), (last, behind)] {
             write(&disk, own * sector, &header(own, entries));
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn random_changes_break_no_law() {
-        let mut random = SeededRandom::new(24);
+        let random = SeededRandom::new(24);
         for _ in 0..3000 {
             let length = random.next_u64() % 60;
             let bytes: Vec<u8> = (0..length).map(|_| random.next_u64().to_le_bytes()[0]).collect();

@@ -200,6 +200,7 @@ impl From<PartitionError> for Failure {
         let kind = match error.kind {
             PartitionErrorKind::DamagedTable { .. } => Kind::Corruption,
             PartitionErrorKind::NamedTwice => Kind::Usage,
+            PartitionErrorKind::NotThere => Kind::NotFound,
             _ => Kind::Invalid,
         };
         Self::new(kind, error.kind.to_string()).hint(error.kind.advice()).at(error.device)

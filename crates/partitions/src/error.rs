@@ -98,6 +98,9 @@ pub enum PartitionErrorKind {
     /// Both a partition and a range were asked for.
     #[error("its name says which part of it is meant, and so do offset= and sizelimit=")]
     NamedTwice,
+    /// A range was asked for, and there is nothing that could have one.
+    #[error("there is no such file or block device, of which a part could be meant")]
+    NotThere,
     /// A range was asked for, and there is a file of the name that says the same.
     #[error("there is a file of the name {name}, which would stand for that range")]
     NameIsTaken {
@@ -134,6 +137,7 @@ impl PartitionErrorKind {
             }
             Self::OddRange { .. } => "check offset= and sizelimit=".to_owned(),
             Self::NamedTwice => "leave one of them out".to_owned(),
+            Self::NotThere => "check the path, or make the file first: truncate -s SIZE".to_owned(),
             Self::NameIsTaken { .. } => "rename that file, or name the partition as IMAGE@NUMBER".to_owned(),
         }
     }
@@ -152,6 +156,7 @@ impl PartitionError {
         let errno = match self.kind {
             PartitionErrorKind::NoTable { .. } | PartitionErrorKind::NoSuchPartition { .. } => Errno::NXIO,
             PartitionErrorKind::DamagedTable { .. } => Errno::IO,
+            PartitionErrorKind::NotThere => Errno::NOENT,
             _ => Errno::INVAL,
         };
         errno.raw_os_error()

@@ -99,12 +99,15 @@ impl ImageName {
     /// The name of a range of the file at `path`.
     ///
     /// # Errors
-    /// Where `path` names a part already; where a file has the name.
+    /// Where `path` names a part already, or nothing that has parts; where a file has the name.
     pub fn range(path: &Path, start: u64, length_bytes: Option<u64>) -> Result<PathBuf, PartitionError> {
         let fail = |kind: PartitionErrorKind| kind.at(&path.to_string_lossy());
         let named = Self::of(path);
         if named.part != NamedPart::Unsaid {
             return Err(fail(PartitionErrorKind::NamedTwice));
+        }
+        if !is_disk(&named.file) {
+            return Err(fail(PartitionErrorKind::NotThere));
         }
         let ranged = Self { part: NamedPart::Bytes { start, length_bytes }, ..named };
         let path = ranged.to_path();

@@ -190,7 +190,9 @@ impl ErrorKind {
         match error.kind {
             PartitionErrorKind::NoBtrfs { .. } => Self::NotBtrfs,
             PartitionErrorKind::DamagedTable { .. } => Self::Damaged,
-            PartitionErrorKind::NoTable { .. } | PartitionErrorKind::NoSuchPartition { .. } => Self::NotFound,
+            PartitionErrorKind::NoTable { .. }
+            | PartitionErrorKind::NoSuchPartition { .. }
+            | PartitionErrorKind::NotThere => Self::NotFound,
             _ => Self::InvalidInput,
         }
     }

@@ -49,6 +49,14 @@ impl OpenOptions {
 
     /// The first byte of the file system in the image, where that is no partition that its path names
     /// (`disk.raw@2`).
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), vlinder::Error> {
+    /// let first = vlinder::OpenOptions::new().read_only(true).offset(1 << 20).open("disk.raw")?;
+    /// let second = vlinder::Image::open("disk.raw@2")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn offset(mut self, bytes: u64) -> Self {
         self.inner.offset = Some(bytes);

@@ -243,6 +243,22 @@ mod tests {
     }
 
     #[test]
+    fn what_no_chunk_has_spares_superblock_copies() {
+        let beside = |allocated: &[(u64, u64)]| -> Vec<(u64, u64)> {
+            let space = space(100 * MEBIBYTE, allocated);
+            space.holes_beside_superblocks().map(|hole| (hole.start.0, hole.end())).collect()
+        };
+        let (copy, end) = (64 * MEBIBYTE, 100 * MEBIBYTE);
+        let behind = (copy + STRIPE_LENGTH, end);
+        let first = (2 * MEBIBYTE, 5 * MEBIBYTE);
+        assert_eq!(beside(&[(0, 2), (5, 60)]), [first, (60 * MEBIBYTE, copy), behind]);
+        assert_eq!(beside(&[(0, 64)]), [behind]);
+        assert_eq!(beside(&[(0, 2), (5, 65)]), [first, (65 * MEBIBYTE, end)]);
+        assert_eq!(beside(&[(0, 2), (5, 60), (64, 100)]), [first, (60 * MEBIBYTE, copy)]);
+        assert_eq!(beside(&[(0, 100)]), []);
+    }
+
+    #[test]
     fn holes_are_what_extents_leave() {
         let space = space(100 * MEBIBYTE, &[(0, 2), (5, 10), (8, 20), (90, 200)]);
         let holes: Vec<_> =

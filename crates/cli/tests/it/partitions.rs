@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use vlinder_testkit::kernel::{KernelMount, LoopDevice};
 use vlinder_testkit::{Scratch, require};
 
-use crate::common::{Ended, run, tool};
+use crate::common::{Ended, end, run, tool};
 use crate::place::wait_for;
 
 const MIB: u64 = 1 << 20;
@@ -213,6 +213,16 @@ fn offsets_name_what_no_table_does() {
         run(["ls", "-o", options, &disk.named(":/")]).failed(1, &words);
     }
     run(["ls", "-o", "offset=1m", &disk.named("@2:/")]).failed(2, &["leave one of them out"]);
+    let missing = disk.scratch.join("missing").display().to_string();
+    run(["mkfs", "-M", "--offset", "1M", "-b", "32M", &missing]).failed(1, &["no such file", "truncate"]);
+    run(["ls", "-o", "offset=1m", &format!("{missing}:/")]).failed(1, &["no such file"]);
+    let made = disk
+        .scratch
+        .path()
+        .read_dir()
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("missing"));
+    assert_eq!(made.count(), 0);
 }
 
 #[test]
@@ -300,6 +310,24 @@ fn mkfs_keeps_the_table_and_its_own_bounds() {
     run(["ls", &disk.named("@2:/")]).failed(1, &["no Btrfs file system"]);
     disk.differs_only_in(&before, SECOND);
     assert!(tool("sfdisk", ["-d", disk.path.to_str().unwrap()]).contains("type=0FC63DAF"));
+}
+
+#[test]
+fn the_example_builds_a_disk() {
+    require!(Tool("sfdisk"), Tool("truncate"));
+    let scratch = Scratch::new("disk-example");
+    std::fs::create_dir_all(scratch.join("tree/home/me")).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/disk/build.sh");
+    let program = Path::new(env!("CARGO_BIN_EXE_vlinder")).parent().unwrap();
+    let path = format!("{}:{}:/usr/sbin:/sbin", program.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new(script);
+    command.args(["tree", "disk.raw"]).current_dir(scratch.path()).env("PATH", path);
+    let built = end(&mut command);
+    assert_eq!(built.code, 0, "{}{}", built.text(), built.err);
+    let disk = scratch.join("disk.raw").display().to_string();
+    assert_eq!(run(["cat", &format!("{disk}:/hostname")]).done().text(), "disk\n");
+    assert!(run(["subvolume", "list", &format!("{disk}@2")]).done().text().contains("home"));
+    lists(&format!("{disk}@2:/home"), &["me"]);
 }
 
 /// A mount that is gone with the test.

@@ -1,0 +1,18 @@
+#!/bin/sh
+# Makes a disk image with an EFI partition and a Btrfs that holds a directory, as an ordinary user and without a
+# loop device: build.sh DIRECTORY disk.raw. Needs vlinder and sfdisk (util-linux).
+set -eu
+
+[ $# -eq 2 ] || { echo "usage: build.sh DIRECTORY DISK" >&2; exit 2; }
+directory=$1 disk=$2
+
+truncate -s 1G "$disk"
+printf 'label: gpt\nsize=64M, type=U\ntype=L\n' | sfdisk --quiet "$disk"
+vlinder mkfs --quiet --rootdir "$directory" --subvol rw:home "$disk@2"
+
+# Changed afterwards: the only Btrfs of the disk needs no number.
+echo disk > hostname.new
+vlinder cp hostname.new "$disk:/hostname"
+rm hostname.new
+vlinder fstrim "$disk"
+vlinder check "$disk"
