@@ -38,7 +38,7 @@ const COMPRESSIONS: &[&str] = &["zlib", "lzo", "zstd"];
 #[derive(Args, Debug)]
 #[command(disable_version_flag = true)]
 #[command(
-    after_help = "Examples:\n  vlinder mkfs -b 1G disk.img\n  vlinder mkfs --rootdir /srv/data --compress zstd --shrink data.img"
+    after_help = "Examples:\n  vlinder mkfs -b 1G disk.img\n  vlinder mkfs --rootdir /srv/data --compress zstd --shrink data.img\n  vlinder mkfs --rootdir /srv/data --compress zstd -m single --dedupe --shrink small.img"
 )]
 pub struct MkfsArguments {
     /// Overwrite what the target holds.
@@ -55,7 +55,8 @@ pub struct MkfsArguments {
     device_uuid: Option<Uuid>,
     #[command(flatten)]
     format: FormatArguments,
-    /// Bytes of the file system, with K, M, G, T behind the number.
+    /// Bytes of the file system, with K, M, G, T behind the number. With --rootdir a file becomes longer where
+    /// the directory needs more.
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
     byte_count: Option<u64>,
     #[command(flatten)]
@@ -109,8 +110,8 @@ struct FormatArguments {
 /// What fills the file system.
 #[derive(Args, Debug)]
 struct SourceArguments {
-    /// Fill it with what is in this directory. Without -b the image becomes about as large as that needs:
-    /// give -b where more is to come, for images can't be enlarged yet.
+    /// Fill it with what is in this directory. Without -b a new image becomes as large as that needs and a
+    /// quarter of it: give -b where more is to come, for images can't be enlarged yet.
     #[arg(short, long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
     rootdir: Option<PathBuf>,
     /// With --rootdir: compress files, with zlib, lzo or zstd, and :LEVEL behind it.
@@ -120,9 +121,14 @@ struct SourceArguments {
     /// it.
     #[arg(short = 'u', long, value_name = "PATH", requires = "rootdir")]
     subvol: Vec<OsString>,
-    /// With --rootdir: cut the image behind what is used. Little or nothing more fits into it then.
+    /// With --rootdir: make the image as small as can be, whatever -b says and however long the file was.
+    /// Files can be deleted in it then, but little or nothing more fits into it.
     #[arg(long, requires = "rootdir")]
     shrink: bool,
+    /// With --rootdir: store files with the same bytes once. They share their extents, as after cp --reflink,
+    /// and each can be changed alone.
+    #[arg(long, requires = "rootdir")]
+    dedupe: bool,
 }
 
 fn parse_uuid(text: &str) -> Result<Uuid, String> {
@@ -189,6 +195,7 @@ fn options(arguments: &MkfsArguments) -> Result<MkfsOptions, Failure> {
             compress: arguments.source.compress,
             subvolumes: arguments.source.subvol.iter().map(|path| SubvolumeDirectory::parse(path)).collect(),
             shrink: arguments.source.shrink,
+            dedupe: arguments.source.dedupe,
             ..RootDirectory::new(path)
         }),
         time: source_date()?,
@@ -274,6 +281,7 @@ fn tell(report: &mkfs::Report, image: &Path, session: &Session, quiet: bool) -> 
             "inodes": report.copied.inodes,
             "hard_links": report.copied.hard_links,
             "data_bytes": report.copied.data_bytes,
+            "shared_bytes": report.copied.shared_bytes,
         }));
     }
     if quiet {
@@ -292,6 +300,10 @@ fn tell(report: &mkfs::Report, image: &Path, session: &Session, quiet: bool) -> 
         let data = Units::Human(Base::Binary).show(report.copied.data_bytes);
         session
             .tell(format!("Copied:             {} files and directories, {data}", report.copied.inodes))?;
+    }
+    if report.copied.shared_bytes > 0 {
+        let shared = Units::Human(Base::Binary).show(report.copied.shared_bytes);
+        session.tell(format!("Stored once:        {shared} of that in files equal to others"))?;
     }
     Ok(())
 }

@@ -150,6 +150,7 @@ fn fill(
         target: target.device().host_identity()?,
         size_bytes: data_end,
         threads: options.threads.unwrap_or_else(thread::available_parallelism),
+        dedupe: root.dedupe,
         hides_access: options.time.is_some(),
         interrupted: &options.interrupted,
     };

@@ -10,12 +10,13 @@ use vlinder_device::{
 };
 use vlinder_format::superblock::SuperblockMirror;
 
+use super::compact::{self, ImageSize};
 use super::error::MkfsError;
 use super::options::MkfsOptions;
 use super::raw::{MkfsParameters, ParameterError, smallest_device, too_small};
+use super::signature;
 use super::source::shown;
 use super::unannounced::Unannounced;
-use super::{compact, signature};
 
 /// An image without a given size gets this part of its least size as room beside it.
 const ROOM_PART: u64 = 4;
@@ -117,15 +118,15 @@ impl Target {
 
     /// How long the file system becomes whose content needs `least` bytes. A regular file grows where a size
     /// is too small, as mkfs.btrfs has it.
-    pub(super) fn size_for(&self, least: u64, shrinks: bool) -> Result<u64, MkfsError> {
+    pub(super) fn size_for(&self, least: u64, shrinks: bool) -> Result<ImageSize, MkfsError> {
         let with_room = least.saturating_add(least / ROOM_PART).next_multiple_of(SIZE_STEP);
         match self.wanted_bytes {
             Some(wanted) if wanted < least && !self.is_file() => {
                 Err(MkfsError::Full { path: shown(b""), size: wanted })
             }
-            _ if shrinks => Ok(least),
-            Some(wanted) if wanted >= least => Ok(wanted),
-            _ => Ok(with_room),
+            _ if shrinks => Ok(ImageSize { total_bytes: least, is_given: false }),
+            Some(wanted) if wanted >= least => Ok(ImageSize { total_bytes: wanted, is_given: true }),
+            _ => Ok(ImageSize { total_bytes: with_room, is_given: false }),
         }
     }
 

@@ -15,6 +15,7 @@ mod writing;
 use std::collections::BTreeMap;
 
 use vlinder_device::Device;
+use vlinder_format::chunk::STRIPE_LENGTH;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Physical, RootId};
 use vlinder_fs::Filesystem;
@@ -26,14 +27,47 @@ use sources::{Filled, PlannedTree};
 
 pub(super) use build_layout::{SCRATCH_BYTES, build_layout, build_parameters, data_end};
 
-/// Groups of metadata keep at least so many bytes free for Linux (docs/design/mkfs.md).
-const FREE_BYTES: u64 = 1 << 20;
+/// Groups of metadata keep so many tree blocks free, with which Linux goes on in a full file system: twice
+/// what `rm -r` of a quarter of 20,000 files was seen to need (docs/design/mkfs.md).
+const FREE_BLOCKS: u64 = 48;
+/// And this part of the blocks that there are.
+const FREE_PART: u64 = 64;
+
+/// Tree blocks that Linux wants free before it makes a file: its global reserve, 5.5 MiB with nodes of 16 KiB,
+/// and what it charges for a name.
+const WRITER_BLOCKS: u64 = 512;
+/// Room in which Linux finds that by new chunks.
+const MUCH_ROOM: u64 = 128 << 20;
 
 /// Where everything of an image lies.
 struct Plan<'a> {
     filled: Filled<'a>,
     place: LeastLayout,
     trees: BTreeMap<RootId, PlannedTree>,
+}
+
+/// How long a file system becomes.
+pub(super) struct ImageSize {
+    pub(super) total_bytes: u64,
+    /// It was chosen by the user, for more than what it is filled with.
+    pub(super) is_given: bool,
+}
+
+impl ImageSize {
+    /// The blocks of an image that Linux is to write to. Its global reserve, which is counted as used, takes
+    /// all that small groups of metadata and small chunks to come have free; so a part of the room is theirs
+    /// from the beginning. None where the room is so large that Linux finds enough there.
+    fn with_room(&self, blocks: &Blocks, parameters: &MkfsParameters, least: u64) -> Option<Blocks> {
+        let room = self.total_bytes.saturating_sub(least);
+        if !self.is_given || room >= MUCH_ROOM {
+            return None;
+        }
+        let copies = u64::from(parameters.metadata_profile.copies());
+        let part = (WRITER_BLOCKS * u64::from(parameters.node_size)).min(room / (2 * copies));
+        // Rounded down, so that what the layout rounds up still fits.
+        let part = part / STRIPE_LENGTH * STRIPE_LENGTH;
+        Some(Blocks { free_bytes: blocks.free_bytes + part, ..*blocks })
+    }
 }
 
 /// The superblock copies of a finished image, by place, the primary last, and its size.
@@ -52,7 +86,7 @@ pub(super) fn compact(
     filesystem: &Filesystem,
     parameters: &MkfsParameters,
     device: &dyn Device,
-    size: &dyn Fn(u64) -> Result<u64, MkfsError>,
+    size: &dyn Fn(u64) -> Result<ImageSize, MkfsError>,
 ) -> Result<Superblocks, MkfsError> {
     let plan = Plan::new(filesystem, parameters, size)?;
     let superblock = plan.superblock();
@@ -69,13 +103,18 @@ impl<'a> Plan<'a> {
     fn new(
         filesystem: &'a Filesystem,
         parameters: &'a MkfsParameters,
-        size: &dyn Fn(u64) -> Result<u64, MkfsError>,
+        size: &dyn Fn(u64) -> Result<ImageSize, MkfsError>,
     ) -> Result<Self, MkfsError> {
         let filled = Filled::new(filesystem, parameters)?;
         let mut trees = filled.unchanged_trees()?;
         loop {
-            let mut place = least_layout(parameters, &filled.data, &count(&trees));
-            place.layout.total_bytes = size(place.layout.total_bytes)?;
+            let blocks = count(&trees, parameters.node_size);
+            let mut place = least_layout(parameters, &filled.data, &blocks);
+            let size = size(place.layout.total_bytes)?;
+            if let Some(blocks) = size.with_room(&blocks, parameters, place.layout.total_bytes) {
+                place = least_layout(parameters, &filled.data, &blocks);
+            }
+            place.layout.total_bytes = size.total_bytes.max(place.layout.total_bytes);
             put(&mut trees, &place);
             let mut is_settled = true;
             for (root, source) in filled.made_trees(&trees, &place) {
@@ -110,12 +149,13 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn count(trees: &BTreeMap<RootId, PlannedTree>) -> Blocks {
-    let mut blocks = Blocks { system: 0, metadata: 0, free_bytes: FREE_BYTES };
+fn count(trees: &BTreeMap<RootId, PlannedTree>, node_size: u32) -> Blocks {
+    let mut blocks = Blocks { system: 0, metadata: 0, free_bytes: 0 };
     for (root, tree) in trees {
         let count = u64::try_from(tree.blocks.len()).unwrap_or(u64::MAX);
         *(if *root == RootId::CHUNK_TREE { &mut blocks.system } else { &mut blocks.metadata }) += count;
     }
+    blocks.free_bytes = (FREE_BLOCKS + blocks.metadata / FREE_PART) * u64::from(node_size);
     blocks
 }
 
