@@ -202,8 +202,8 @@ fn linux_deletes_in_the_least_image_and_unmounts_clean() {
     let scratch = Scratch::new("sizes");
     let source = source(&scratch);
     everything(&source);
-    for number in 0..3000 {
-        std::fs::write(source.join(format!("small-{number}")), content(number, number as u64)).unwrap();
+    for number in 0..800 {
+        std::fs::write(source.join(format!("small-{number}")), content(4 * number, number as u64)).unwrap();
     }
     for (name, format) in variants() {
         let image = scratch.join("image");
@@ -216,8 +216,9 @@ fn linux_deletes_in_the_least_image_and_unmounts_clean() {
         mount.unmount().unwrap();
         let mount = KernelMount::new(&image, "").unwrap();
         std::fs::remove_file(mount.path().join("large")).unwrap_or_else(|error| panic!("{name}: {error}"));
-        for number in 0..1500 {
-            std::fs::remove_file(mount.path().join(format!("small-{}", 2 * number))).unwrap();
+        // Linux commits for each of these, since it has so little room.
+        for number in 0..20 {
+            std::fs::remove_file(mount.path().join(format!("small-{}", 37 * number))).unwrap();
         }
         mount.scrub().unwrap();
         mount.unmount().unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -243,7 +244,7 @@ fn a_tree_of_a_mebibyte_takes_eight_at_most() {
             MkfsOptions { root_directory: Some(shrunk(&source)), force: true, ..formatted(format.clone()) };
         let size = size_of(&options, &image);
         assert!(size <= most * MEBIBYTE, "{size}");
-        let mount = KernelMount::new(&image, "").unwrap();
+        let mount = KernelMount::new(&image, "noatime").unwrap();
         same_walks(&source, mount.path(), true);
         std::fs::remove_file(mount.path().join("7")).unwrap();
         mount.unmount().unwrap();
@@ -298,8 +299,10 @@ fn nothing_lies_under_a_superblock_copy() {
             size_of(&MkfsOptions { root_directory: Some(root), force: true, ..formatted(format) }, &image);
         assert!(size > 64 * MEBIBYTE, "{variant}: {size}");
         btrfs_check_data(&image).unwrap();
-        let mount = KernelMount::new(&image, "").unwrap();
+        let mount = KernelMount::new(&image, "ro").unwrap();
         same_walks(&source, mount.path(), true);
+        mount.unmount().unwrap();
+        let mount = KernelMount::new(&image, "noatime").unwrap();
         mount.scrub().unwrap();
         std::fs::remove_file(mount.path().join("3")).unwrap();
         mount.unmount().unwrap();
