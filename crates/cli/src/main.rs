@@ -58,6 +58,7 @@ mod report;
 mod restore;
 mod send;
 mod session;
+mod source_size;
 mod stats;
 mod stream;
 mod subvolume;

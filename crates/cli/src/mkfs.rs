@@ -20,6 +20,7 @@ use crate::place::image::from_fs;
 use crate::progress::Progress;
 use crate::report;
 use crate::session::Session;
+use crate::source_size::SourceSize;
 use crate::text;
 use crate::units::{Base, Units, parse_size};
 use crate::values::Choice;
@@ -41,9 +42,10 @@ const COMPRESSIONS: &[&str] = &["zlib", "lzo", "zstd"];
 /// ^no-holes besides from 3.10 on.
 #[derive(Args, Debug)]
 #[command(disable_version_flag = true)]
-#[command(
-    after_help = "Examples:\n  vlinder mkfs -b 1G disk.img\n  vlinder mkfs --rootdir /srv/data --compress zstd --shrink data.img\n  vlinder mkfs --rootdir tree disk.raw@2"
-)]
+#[command(after_help = "Examples:\n  vlinder mkfs -b 1G disk.img\n  \
+                  vlinder mkfs --rootdir /srv/data --compress zstd --shrink data.img\n  \
+                  vlinder mkfs --rootdir /srv/data --compress zstd -m single --dedupe --shrink small.img\n  \
+                  vlinder mkfs --rootdir tree disk.raw@2")]
 pub struct MkfsArguments {
     /// Overwrite what the target holds.
     #[arg(short, long)]
@@ -59,7 +61,8 @@ pub struct MkfsArguments {
     device_uuid: Option<Uuid>,
     #[command(flatten)]
     format: FormatArguments,
-    /// Bytes of the file system, with K, M, G, T behind the number.
+    /// Bytes of the file system, with K, M, G, T behind the number. With --rootdir a file becomes longer where
+    /// the directory needs more.
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
     byte_count: Option<u64>,
     /// Make it at this byte of the image, up to its end, or as many bytes as -b says. Nothing else of the
@@ -117,8 +120,8 @@ struct FormatArguments {
 /// What fills the file system.
 #[derive(Args, Debug)]
 struct SourceArguments {
-    /// Fill it with what is in this directory. Without -b the image becomes about as large as that needs:
-    /// give -b where more is to come, for images can't be enlarged yet.
+    /// Fill it with what is in this directory. Without -b a new image becomes as large as that needs and a
+    /// quarter of it: give -b where more is to come, for images can't be enlarged yet.
     #[arg(short, long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
     rootdir: Option<PathBuf>,
     /// With --rootdir: compress files, with zlib, lzo or zstd, and :LEVEL behind it.
@@ -128,9 +131,14 @@ struct SourceArguments {
     /// it.
     #[arg(short = 'u', long, value_name = "PATH", requires = "rootdir")]
     subvol: Vec<OsString>,
-    /// With --rootdir: cut the image behind what is used. Little or nothing more fits into it then.
+    /// With --rootdir: make the image as small as can be, whatever -b says and however long the file was.
+    /// Files can be deleted in it then, but little or nothing more fits into it.
     #[arg(long, requires = "rootdir")]
     shrink: bool,
+    /// With --rootdir: store files with the same bytes once. They share their extents, as after cp --reflink,
+    /// and each can be changed alone.
+    #[arg(long, requires = "rootdir")]
+    dedupe: bool,
 }
 
 fn parse_uuid(text: &str) -> Result<Uuid, String> {
@@ -197,6 +205,7 @@ fn options(arguments: &MkfsArguments) -> Result<MkfsOptions, Failure> {
             compress: arguments.source.compress,
             subvolumes: arguments.source.subvol.iter().map(|path| SubvolumeDirectory::parse(path)).collect(),
             shrink: arguments.source.shrink,
+            dedupe: arguments.source.dedupe,
             ..RootDirectory::new(path)
         }),
         time: source_date()?,
@@ -231,13 +240,16 @@ pub fn run(arguments: &MkfsArguments, session: &Session) -> Result<ExitStatus, F
     }
     let mut progress = Progress::new(session, "copying", None);
     let mut shown = 0;
-    let made = mkfs::mkfs(&options, image, &mut |step| match step {
-        mkfs::Progress::Counted { data_bytes, .. } => progress.expect(data_bytes),
-        mkfs::Progress::Copied { data_bytes, .. } => {
+    let source = options.root_directory.as_ref().filter(|_| Progress::is_wanted(session));
+    let size = source.map(|source| SourceSize::of(&source.path));
+    let made = mkfs::mkfs(&options, image, &mut |step| {
+        if let mkfs::Progress::Copied { data_bytes, .. } = step {
+            if let Some(bytes) = size.as_ref().and_then(SourceSize::bytes) {
+                progress.expect(bytes);
+            }
             progress.add(data_bytes.saturating_sub(shown));
             shown = data_bytes;
         }
-        mkfs::Progress::Committing => {}
     });
     drop(progress);
     let report = made.map_err(|error| explain(error, image, was_there))?;
@@ -293,6 +305,7 @@ fn tell(report: &mkfs::Report, image: &Path, session: &Session, quiet: bool) -> 
             "inodes": report.copied.inodes,
             "hard_links": report.copied.hard_links,
             "data_bytes": report.copied.data_bytes,
+            "shared_bytes": report.copied.shared_bytes,
         }));
     }
     if quiet {
@@ -313,6 +326,10 @@ fn tell(report: &mkfs::Report, image: &Path, session: &Session, quiet: bool) -> 
         let data = Units::Human(Base::Binary).show(report.copied.data_bytes);
         session
             .tell(format!("Copied:             {} files and directories, {data}", report.copied.inodes))?;
+    }
+    if report.copied.shared_bytes > 0 {
+        let shared = Units::Human(Base::Binary).show(report.copied.shared_bytes);
+        session.tell(format!("Stored once:        {shared} of that in files equal to others"))?;
     }
     Ok(())
 }

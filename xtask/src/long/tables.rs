@@ -57,6 +57,8 @@ const STREAMS: &Tool =
     &Tool { program: "tools/streams/pairs.py", tests: None, needs: &["btrfs", "mkfs.btrfs", "python3"] };
 const SNAPSHOTS: &Tool =
     &Tool { program: "tools/snapshots/run.py", tests: None, needs: &["btrfs", "mkfs.btrfs", "python3"] };
+const SIZES: &Tool =
+    &Tool { program: "tools/sizes/run.py", tests: None, needs: &["btrfs", "mkfs.erofs", "python3"] };
 const SETID: &Tool =
     &Tool { program: "tools/setid/table.py", tests: None, needs: &["mkfs.btrfs", "python3"] };
 
@@ -321,6 +323,12 @@ pub const JOBS: &[Job] = &[
         name: "setid",
         tool: SETID,
         matrix: &[Product { dimensions: &[&["--share 1"]], seeds: 1 }],
+        slice: None,
+    },
+    Job {
+        name: "sizes",
+        tool: SIZES,
+        matrix: &[Product { dimensions: &[&["--limit 0.95"]], seeds: 1 }],
         slice: None,
     },
     Job {

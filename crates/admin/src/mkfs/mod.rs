@@ -20,15 +20,14 @@
 //! The same options, source and time give the same bytes on every machine and with any number of threads, if
 //! [`MkfsOptions::uuid`] is given: all other UUIDs are derived from it.
 
+mod compact;
 mod error;
 mod features;
 mod options;
 mod populate;
 mod progress;
 pub mod raw;
-mod shrink;
 mod signature;
-mod size;
 mod source;
 mod subvolumes;
 mod target;
@@ -44,7 +43,6 @@ use vlinder_base::random::{OsRandom, Random, derive};
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::thread;
-use vlinder_device::Device;
 use vlinder_format::Uuid;
 use vlinder_format::superblock::Label;
 use vlinder_fs::{Filesystem, OpenOptions, Timestamp};
@@ -103,53 +101,69 @@ pub fn mkfs(
         Some(root) => subvolumes::resolve(&root.path, &root.subvolumes)?,
         None => Default::default(),
     };
-    let mut target = Target::open(options, target, &parameters, progress)?;
-    loop {
+    let mut target = Target::open(options, target, &parameters)?;
+    let Some(root) = &options.root_directory else {
         parameters.device_bytes = target.size_bytes();
-        match fill(options, &parameters, &mut target, &subvolumes, progress) {
-            // It was set while the last of it was committed.
-            Ok(_) if options.interrupted.load(Ordering::Relaxed) => return Err(MkfsError::Interrupted),
-            Ok((copied, device)) => {
-                let shrinks = options.root_directory.as_ref().is_some_and(|root| root.shrink);
-                let size_bytes = target.finish(device, shrinks)?;
-                return Ok(Report { parameters, size_bytes, copied, notes });
-            }
-            // The size was an estimate, or that of a file that may grow.
-            Err(MkfsError::Full { .. }) if target.grow(options, &parameters, progress)? => {}
-            Err(error) => return Err(error),
-        }
+        let image = raw::make(&parameters)?;
+        target.clear(options.discard)?;
+        image.write_to(&**target.device())?;
+        target.finish_empty();
+        let size_bytes = target.size_bytes();
+        return Ok(Report { parameters, size_bytes, copied: Copied::default(), notes });
+    };
+    let (copied, device, size_bytes) = fill(options, root, &parameters, &mut target, &subvolumes, progress)?;
+    // It was set while the last of it was committed.
+    if options.interrupted.load(Ordering::Relaxed) {
+        return Err(MkfsError::Interrupted);
     }
+    target.finish(&device, size_bytes, root.shrink)?;
+    parameters.device_bytes = size_bytes;
+    Ok(Report { parameters, size_bytes, copied, notes })
 }
 
-/// Makes the empty file system and fills it. The device that comes back holds its superblocks.
+/// Makes an empty file system, fills it, and makes the least image of it. The device that comes back holds
+/// its superblocks; beside it the size of the file system.
 fn fill(
     options: &MkfsOptions,
+    root: &RootDirectory,
     parameters: &MkfsParameters,
     target: &mut Target,
     subvolumes: &subvolumes::ByPath,
     progress: &mut dyn FnMut(Progress),
-) -> Result<(Copied, Arc<Unannounced>), MkfsError> {
-    let image = raw::make(parameters)?;
+) -> Result<(Copied, Arc<Unannounced>, u64), MkfsError> {
+    let data_end = target.data_end();
+    let built = compact::build_parameters(parameters);
+    let Some(layout) = compact::build_layout(&built, data_end) else {
+        return Err(raw::too_small(parameters, target.size_bytes(), raw::smallest_device(parameters)?).into());
+    };
+    let image = raw::make_in(&built, &layout);
     target.clear(options.discard)?;
-    image.write_blocks_to(&**target.device())?;
-    let unannounced = Arc::new(Unannounced::new(Arc::clone(target.device()), &image.superblocks));
-    let Some(root) = &options.root_directory else { return Ok((Copied::default(), unannounced)) };
-    let device: Arc<dyn Device> = Arc::clone(&unannounced) as _;
-    let filesystem = Filesystem::open_devices(vec![device], open_options(parameters, root))?;
+    raw::Image::clear(&**target.device())?;
+    let device = Arc::new(Unannounced::new(Arc::clone(target.device()), target.scratch(), data_end));
+    image.submit_blocks_to(&*device)?;
+    device.set_superblocks(image.superblocks);
+    let filesystem =
+        Filesystem::open_devices(vec![Arc::clone(&device) as _], open_options(parameters, root))?;
     let population = populate::Population {
         filesystem: &filesystem,
         source: &root.path,
         subvolumes,
         target: target.device().host_identity()?,
-        size_bytes: parameters.device_bytes,
+        size_bytes: data_end,
         threads: options.threads.unwrap_or_else(thread::available_parallelism),
+        dedupe: root.dedupe,
         hides_access: options.time.is_some(),
         interrupted: &options.interrupted,
     };
     let copied = population.run(progress)?;
     progress(Progress::Committing);
-    filesystem.close().map_err(|error| populate::explain(b"", error, parameters.device_bytes))?;
-    Ok((copied, unannounced))
+    filesystem.sync().map_err(|error| populate::explain(b"", error, data_end))?;
+    let size = |least| target.size_for(least, root.shrink);
+    let superblocks = compact::compact(&filesystem, parameters, &*device, &size)?;
+    // What was filled is not needed any more, and has no superblock from here on.
+    filesystem.close()?;
+    device.set_superblocks(superblocks.copies);
+    Ok((copied, device, superblocks.size_bytes))
 }
 
 /// How the new file system is opened for being filled: nothing in it may depend on the machine or the moment.

@@ -24,7 +24,8 @@ pub struct MkfsOptions {
     pub device_uuid: Option<Uuid>,
     /// What the disk format leaves open.
     pub format: FormatOptions,
-    /// Bytes of the file system: the device's, or what the source needs.
+    /// Bytes of the file system: the device's, or what the source needs and a quarter of it. A regular file
+    /// that is filled from a source becomes longer where that needs more.
     pub size_bytes: Option<u64>,
     /// Overwrite what the target holds.
     pub force: bool,
@@ -100,13 +101,16 @@ pub struct RootDirectory {
     pub compress: Option<CompressOption>,
     /// Directories in it that become subvolumes.
     pub subvolumes: Vec<SubvolumeDirectory>,
-    /// Cut the file system, and a regular file that holds it, behind the last chunk.
+    /// Make the file system, and a regular file that holds it, no longer than its content needs, whatever
+    /// size was given.
     pub shrink: bool,
+    /// Store files with the same bytes once.
+    pub dedupe: bool,
 }
 
 impl RootDirectory {
     /// This directory, uncompressed, in one subvolume.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), compress: None, subvolumes: Vec::new(), shrink: false }
+        Self { path: path.into(), compress: None, subvolumes: Vec::new(), shrink: false, dedupe: false }
     }
 }

@@ -5,6 +5,8 @@
 //! owner and times are set when all its names are there: its default ACL and properties are not for what was
 //! copied, and each new name would change its times.
 
+mod doubles;
+
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -23,6 +25,7 @@ use super::source::{
     self, Content, Entry, Kind, Reading, Sink, SourceDirectory, SourceError, join, open_source, shown,
 };
 use super::subvolumes::{SubvolumeAccess, SubvolumeDirectory};
+use doubles::{Fingerprint, StoredFiles};
 
 /// Bytes of data that are written out together, while the next files are made: enough for many files to share
 /// what is expensive, and so few that they are still in the processor's caches.
@@ -41,6 +44,8 @@ pub struct Copied {
     pub hard_links: u64,
     /// Bytes of regular files, without holes.
     pub data_bytes: u64,
+    /// Of these, bytes of files that share the extents of an equal file.
+    pub shared_bytes: u64,
     /// Subvolumes made.
     pub subvolumes: u64,
     /// Extended attributes of kinds that Btrfs does not have; they were left out.
@@ -58,6 +63,8 @@ pub(super) struct Population<'a> {
     pub(super) target: HostIdentity,
     pub(super) size_bytes: u64,
     pub(super) threads: usize,
+    /// Store equal files once.
+    pub(super) dedupe: bool,
     /// Give everything its time of modification as that of access, since who read the source last must not
     /// matter.
     pub(super) hides_access: bool,
@@ -88,6 +95,7 @@ impl Population<'_> {
                     Some(_) => COMPRESSED_FLUSH_BYTES,
                     None => FLUSH_BYTES,
                 },
+                stored: StoredFiles::default(),
                 copied: Copied::default(),
             };
             reading.give_to(&mut writer)?;
@@ -129,6 +137,8 @@ struct Writer<'a> {
     waiting_bytes: u64,
     /// So many are written out.
     flush_bytes: u64,
+    /// Files that later ones are compared with; none without `--dedupe`.
+    stored: StoredFiles,
     copied: Copied,
 }
 
@@ -335,6 +345,9 @@ impl Writer<'_> {
     ) -> Result<(), MkfsError> {
         if let Kind::Regular(content) = &mut entry.kind {
             match std::mem::replace(content, Content::Unread) {
+                Content::Loaded(bytes) if self.may_share(entry.size_bytes) => {
+                    self.write_or_share(inode, &entry, bytes)?;
+                }
                 Content::Loaded(bytes) => {
                     self.write(inode, 0, bytes).map_err(|error| self.fail(&entry, error))?;
                 }
@@ -352,8 +365,16 @@ impl Writer<'_> {
         inode: &Arc<Inode>,
         entry: &Entry,
     ) -> Result<(), MkfsError> {
+        let may_share = self.may_share(entry.size_bytes);
+        if may_share && self.share_unread(reading, directory, inode, entry)? {
+            return Ok(());
+        }
+        let mut content = Fingerprint::default();
         reading.contents(directory, entry, |offset, bytes| {
             self.check_interrupted()?;
+            if may_share {
+                content.add(offset, &bytes);
+            }
             self.write(inode, offset, bytes).map_err(|error| self.fail(entry, error))
         })?;
         if inode.size() < entry.size_bytes {
@@ -362,6 +383,9 @@ impl Writer<'_> {
                 .attributes()
                 .set(&owner_of(entry), inode, &size)
                 .map_err(|error| self.fail(entry, error))?;
+        }
+        if may_share {
+            self.note_stored(entry, content, inode);
         }
         Ok(())
     }

@@ -3,13 +3,6 @@
 /// How far the making is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The source was counted, since the size depends on it: not that of a file that is long enough.
-    Counted {
-        /// Names to copy.
-        entries: u64,
-        /// Bytes of data to copy, about.
-        data_bytes: u64,
-    },
     /// So much was copied.
     Copied {
         /// Names.

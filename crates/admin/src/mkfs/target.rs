@@ -5,33 +5,35 @@ use std::path::{Path, PathBuf};
 
 use vlinder_base::sync::Arc;
 use vlinder_base::units::Physical;
-use vlinder_device::{Device, DeviceErrorKind, DeviceExt, DeviceKind, OpenOptions};
+use vlinder_device::{Device, DeviceErrorKind, DeviceExt, DeviceKind, OpenOptions, TemporaryDevice};
 use vlinder_format::superblock::SuperblockMirror;
 use vlinder_partitions::ImageName;
 
+use super::compact::{self, ImageSize};
 use super::error::MkfsError;
 use super::options::MkfsOptions;
-use super::progress::Progress;
 use super::raw::{MkfsParameters, ParameterError, smallest_device, too_small};
+use super::signature;
+use super::source::shown;
 use super::target_device::TargetDevice;
 use super::unannounced::Unannounced;
-use super::{shrink, signature, size, source};
 
-/// How often an image whose size was estimated is made again, each time twice as long.
-const GROWTHS: u32 = 6;
+/// An image without a given size gets this part of its least size as room beside it.
+const ROOM_PART: u64 = 4;
+/// Such an image is a multiple of this.
+const SIZE_STEP: u64 = 1 << 20;
 
 /// An opened target. Dropped before [`finish`](Self::finish), it holds no file system, and a file made for it
 /// is removed.
 pub(super) struct Target {
     path: PathBuf,
     device: Arc<TargetDevice>,
-    size_bytes: u64,
+    /// Bytes that the file system is to have; none where that follows from its content.
+    wanted_bytes: Option<u64>,
+    /// A regular file is not made shorter than this unless it is shrunk.
+    kept_bytes: u64,
     /// It did not exist before.
     created: bool,
-    /// How often the size may still be raised; 0 where it was given.
-    growths: u32,
-    /// The size that the source needs by an estimate is part of it.
-    estimated: bool,
     /// Something was written.
     touched: bool,
     finished: bool,
@@ -43,28 +45,26 @@ impl Target {
         options: &MkfsOptions,
         path: &Path,
         parameters: &MkfsParameters,
-        progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, MkfsError> {
         let shown = || path.display().to_string();
         let name = ImageName::of(path);
         match std::fs::metadata(name.file()) {
-            Ok(_) => Self::open_existing(options, path, parameters, progress),
+            Ok(_) => Self::open_existing(options, path, parameters),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let estimate = estimate(options, parameters, progress)?;
-                let given = options.size_bytes.map(|size| whole_sectors(size, parameters));
-                let Some(size_bytes) = given.or(estimate) else {
-                    return Err(MkfsError::NoTarget { target: shown() });
-                };
-                check_size(size_bytes, parameters)?;
-                let device = TargetDevice::create(name.file(), size_bytes, &OpenOptions::writer())?;
-                let growths = if given.is_none() { GROWTHS } else { 0 };
+                let wanted_bytes = options.size_bytes.map(|size| whole_sectors(size, parameters));
+                match (&options.root_directory, wanted_bytes) {
+                    (Some(_), _) => {}
+                    (None, Some(size)) => check_size(size, parameters)?,
+                    (None, None) => return Err(MkfsError::NoTarget { target: shown() }),
+                }
+                let device =
+                    TargetDevice::create(name.file(), wanted_bytes.unwrap_or(0), &OpenOptions::writer())?;
                 Ok(Self {
                     path: name.file().to_owned(),
                     device: Arc::new(device),
-                    size_bytes,
+                    wanted_bytes,
+                    kept_bytes: 0,
                     created: true,
-                    growths,
-                    estimated: growths > 0,
                     touched: false,
                     finished: false,
                 })
@@ -77,7 +77,6 @@ impl Target {
         options: &MkfsOptions,
         path: &Path,
         parameters: &MkfsParameters,
-        progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, MkfsError> {
         let device = TargetDevice::open(path, &OpenOptions::writer())?;
         let found = if options.force { None } else { signature::find_signature(&device)? };
@@ -87,31 +86,20 @@ impl Target {
         }
         let is_file = device.describe().kind == DeviceKind::RegularFile;
         let length = device.length();
-        let found = whole_sectors(length, parameters);
-        let mut estimated = false;
-        let (size_bytes, growths) = match options.size_bytes {
-            Some(size) => (whole_sectors(size, parameters), 0),
-            None if is_file && options.root_directory.is_some() => {
-                // Whether a source fits is known when it was copied; to count it before would be to read its
-                // attributes twice.
-                estimated = found < smallest_device(parameters)?;
-                let estimate = if estimated { estimate(options, parameters, progress)? } else { None };
-                (estimate.map_or(found, |estimate| found.max(estimate)), GROWTHS)
-            }
-            None => (found, 0),
-        };
+        let size_bytes = whole_sectors(options.size_bytes.unwrap_or(length), parameters);
         if !is_file && size_bytes > length {
             let target = path.display().to_string();
             return Err(MkfsError::TargetTooShort { target, found: length, wanted: size_bytes });
         }
-        check_size(size_bytes, parameters)?;
+        if options.root_directory.is_none() {
+            check_size(size_bytes, parameters)?;
+        }
         Ok(Self {
-            path: path.to_owned(),
+            path: ImageName::of(path).file().to_owned(),
             device: Arc::new(device),
-            size_bytes,
+            wanted_bytes: Some(size_bytes),
+            kept_bytes: length,
             created: false,
-            growths,
-            estimated,
             touched: false,
             finished: false,
         })
@@ -121,32 +109,43 @@ impl Target {
         &self.device
     }
 
-    /// Bytes that the file system gets.
+    /// Bytes that an empty file system gets.
     pub(super) fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.wanted_bytes.unwrap_or(0)
     }
 
     fn is_file(&self) -> bool {
         self.device.describe().kind == DeviceKind::RegularFile
     }
 
-    /// Raises the size that proved too small, if it was not given: to what the source needs by an estimate,
-    /// or twofold where that is no more.
-    pub(super) fn grow(
-        &mut self,
-        options: &MkfsOptions,
-        parameters: &MkfsParameters,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<bool, MkfsError> {
-        if self.growths == 0 {
-            return Ok(false);
+    /// How long the file system becomes whose content needs `least` bytes. A regular file grows where a size
+    /// is too small, as mkfs.btrfs has it.
+    pub(super) fn size_for(&self, least: u64, shrinks: bool) -> Result<ImageSize, MkfsError> {
+        let with_room = least.saturating_add(least / ROOM_PART).next_multiple_of(SIZE_STEP);
+        match self.wanted_bytes {
+            Some(wanted) if wanted < least && !self.is_file() => {
+                Err(MkfsError::Full { path: shown(b""), size: wanted })
+            }
+            _ if shrinks => Ok(ImageSize { total_bytes: least, is_given: false }),
+            Some(wanted) if wanted >= least => Ok(ImageSize { total_bytes: wanted, is_given: true }),
+            _ => Ok(ImageSize { total_bytes: with_room, is_given: false }),
         }
-        self.growths -= 1;
-        let estimate = if self.estimated { None } else { estimate(options, parameters, progress)? };
-        self.estimated = true;
-        let doubled = self.size_bytes.saturating_mul(2);
-        self.size_bytes = estimate.filter(|estimate| *estimate > self.size_bytes).unwrap_or(doubled);
-        Ok(true)
+    }
+
+    /// Where the data of a file system that is filled have to end; the scratch file stands behind.
+    pub(super) fn data_end(&self) -> u64 {
+        compact::data_end((!self.is_file()).then(|| self.size_bytes()))
+    }
+
+    /// A file for what is written twice: beside a regular file, or a disk that is one, so that the same disk has to have room, else
+    /// where temporary files go.
+    pub(super) fn scratch(&self) -> TemporaryDevice {
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let beside = parent.unwrap_or(".".as_ref());
+        let may_write = rustix::fs::access(beside, rustix::fs::Access::WRITE_OK).is_ok();
+        let is_in_file = self.path.metadata().is_ok_and(|found| found.is_file());
+        let directory = if is_in_file && may_write { beside.to_owned() } else { std::env::temp_dir() };
+        TemporaryDevice::new(&directory, compact::SCRATCH_BYTES)
     }
 
     /// Lets go of the old content, and makes a file long enough.
@@ -157,12 +156,12 @@ impl Target {
             if discard {
                 self.device.set_length(0)?;
             }
-            let length = length.max(self.size_bytes);
+            let length = length.max(self.size_bytes());
             if self.device.length() != length {
                 self.device.set_length(length)?;
             }
         } else if discard {
-            match self.device.discard(Physical(0), self.size_bytes) {
+            match self.device.discard(Physical(0), self.size_bytes()) {
                 Err(error) if error.kind != DeviceErrorKind::Unsupported => return Err(error.into()),
                 _ => {}
             }
@@ -170,20 +169,30 @@ impl Target {
         Ok(())
     }
 
-    /// The file system on `device`, which is this target's, is complete; `shrinks` cuts it behind its last
-    /// chunk. Only now can anybody find it. Gives its size.
-    pub(super) fn finish(&mut self, device: Arc<Unannounced>, shrinks: bool) -> Result<u64, MkfsError> {
-        if shrinks {
-            let whole: Arc<dyn Device> = Arc::clone(&device) as _;
-            self.size_bytes = shrink::shrink(&whole)?;
-            drop(whole);
-            if self.is_file() {
-                self.device.set_length(self.size_bytes)?;
+    /// The file system of `size_bytes` on `device`, which is this target's, is complete; `shrinks` cuts a file
+    /// behind it. Only now can anybody find it.
+    pub(super) fn finish(
+        &mut self,
+        device: &Unannounced,
+        size_bytes: u64,
+        shrinks: bool,
+    ) -> Result<(), MkfsError> {
+        if self.is_file() {
+            // It was made longer in steps.
+            let kept = if shrinks { 0 } else { self.kept_bytes };
+            let length = size_bytes.max(kept);
+            if self.device.length() != length {
+                self.device.set_length(length)?;
             }
         }
         device.announce()?;
         self.finished = true;
-        Ok(self.size_bytes)
+        Ok(())
+    }
+
+    /// An empty file system is complete.
+    pub(super) fn finish_empty(&mut self) {
+        self.finished = true;
     }
 }
 
@@ -204,21 +213,6 @@ impl Drop for Target {
             let _ = self.device.flush();
         }
     }
-}
-
-/// The size that the source needs, where there is one and no size was given.
-fn estimate(
-    options: &MkfsOptions,
-    parameters: &MkfsParameters,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Option<u64>, MkfsError> {
-    let Some(root) = options.root_directory.as_ref().filter(|_| options.size_bytes.is_none()) else {
-        return Ok(None);
-    };
-    let totals = source::totals(source::open_source(&root.path)?, u64::from(parameters.sector_size))?;
-    let data_bytes = totals.data_bytes + totals.small_bytes;
-    progress(Progress::Counted { entries: totals.entries, data_bytes });
-    Ok(Some(size::size_for(parameters, &totals)?))
 }
 
 fn whole_sectors(size: u64, parameters: &MkfsParameters) -> u64 {

@@ -6,23 +6,39 @@
 use std::collections::BTreeMap;
 
 use vlinder_base::sync::{Arc, Mutex};
-use vlinder_device::{Completion, Data, Description, Device, DeviceError, DeviceExt, Request, Ticket};
+use vlinder_device::{
+    Completion, Data, Description, Device, DeviceError, DeviceExt, DeviceKind, Request, TemporaryDevice,
+    Ticket,
+};
 use vlinder_format::Physical;
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
 
 use super::target_device::TargetDevice;
 
-/// See the module. Everything but whole superblocks at their places goes to the device.
+/// A regular file is made longer by so many bytes at a time; what is too much is cut in the end.
+const GROWTH_BYTES: u64 = 64 << 20;
+
+/// See the module. Everything but whole superblocks at their places goes to the device, which grows where it
+/// is a regular file, and behind `scratch_start` to the scratch file. What is written is durable only when it
+/// is announced: before, a power cut leaves no file system anyway.
 pub(super) struct Unannounced {
     device: Arc<TargetDevice>,
     superblocks: Mutex<BTreeMap<u64, Vec<u8>>>,
+    scratch: TemporaryDevice,
+    scratch_start: u64,
+    /// Held by the thread that makes the file longer.
+    growing: Mutex<()>,
 }
 
 impl Unannounced {
-    /// The device with these superblocks, as if they had been written to it.
-    pub(super) fn new(device: Arc<TargetDevice>, superblocks: &[(Physical, Vec<u8>)]) -> Self {
-        let superblocks = superblocks.iter().map(|(place, bytes)| (place.0, bytes.clone())).collect();
-        Self { device, superblocks: Mutex::new(superblocks) }
+    /// The device without superblocks, and a scratch file behind it.
+    pub(super) fn new(device: Arc<TargetDevice>, scratch: TemporaryDevice, scratch_start: u64) -> Self {
+        Self { device, superblocks: Mutex::default(), scratch, scratch_start, growing: Mutex::new(()) }
+    }
+
+    /// Takes these for the superblocks, as if they had been written.
+    pub(super) fn set_superblocks(&self, superblocks: Vec<(Physical, Vec<u8>)>) {
+        *self.superblocks.lock() = superblocks.into_iter().map(|(place, bytes)| (place.0, bytes)).collect();
     }
 
     /// Writes the superblocks, the primary last, behind everything that was written before. Those that a
@@ -52,10 +68,46 @@ impl Unannounced {
             Request::Read { offset, buffer } if is_superblock(place, buffer.len()) => {
                 match self.superblocks.lock().get(&place).cloned() {
                     Some(bytes) => vec![Completion { data: Data::Owned(bytes), result: Ok(()) }],
-                    None => self.device.submit(vec![Request::Read { offset, buffer }]).wait(),
+                    None => self.submit_to_file(vec![Request::Read { offset, buffer }]).wait(),
                 }
             }
-            other => self.device.submit(vec![other]).wait(),
+            other if place >= self.scratch_start => self.submit_to_scratch(vec![other]).wait(),
+            other => self.submit_to_file(vec![other]).wait(),
+        }
+    }
+
+    fn submit_to_scratch(&self, batch: Vec<Request>) -> Ticket {
+        let moved = |offset: Physical| Physical(offset.0 - self.scratch_start);
+        let batch = batch.into_iter().map(|request| match request {
+            Request::Read { offset, buffer } => Request::Read { offset: moved(offset), buffer },
+            Request::Write { offset, data, durability } => {
+                Request::Write { offset: moved(offset), data, durability }
+            }
+        });
+        self.scratch.submit(batch.collect())
+    }
+
+    fn submit_to_file(&self, batch: Vec<Request>) -> Ticket {
+        let ends = batch.iter().map(|request| request.offset().0.saturating_add(request.length_bytes()));
+        if let Some(end) = ends.max().filter(|end| *end > self.device.length()) {
+            if let Err(error) = self.grow(end) {
+                let failed = batch.into_iter().map(|request| request.complete(Err(error.clone())));
+                return Ticket::ready(failed.collect());
+            }
+        }
+        self.device.submit(batch)
+    }
+
+    /// Makes a regular file long enough. A block device refuses what lies behind its end.
+    fn grow(&self, end: u64) -> Result<(), DeviceError> {
+        if self.device.describe().kind != DeviceKind::RegularFile {
+            return Ok(());
+        }
+        let _growing = self.growing.lock();
+        if self.device.length() >= end {
+            Ok(())
+        } else {
+            self.device.set_length(end.next_multiple_of(GROWTH_BYTES))
         }
     }
 }
@@ -71,25 +123,32 @@ impl Device for Unannounced {
     }
 
     fn length(&self) -> u64 {
-        self.device.length()
+        self.scratch_start + self.scratch.length()
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {
+        let in_scratch = batch.iter().filter(|request| request.offset().0 >= self.scratch_start).count();
         let touches = |request: &Request| {
             let length = usize::try_from(request.length_bytes()).unwrap_or(usize::MAX);
             is_superblock(request.offset().0, length)
         };
-        if !batch.iter().any(touches) {
-            return self.device.submit(batch);
+        if in_scratch == batch.len() {
+            self.submit_to_scratch(batch)
+        } else if in_scratch == 0 && !batch.iter().any(touches) {
+            self.submit_to_file(batch)
+        } else {
+            Ticket::ready(batch.into_iter().flat_map(|request| self.answer(request)).collect())
         }
-        Ticket::ready(batch.into_iter().flat_map(|request| self.answer(request)).collect())
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.device.flush()
+        Ok(())
     }
 
     fn discard(&self, offset: Physical, length_bytes: u64) -> Result<(), DeviceError> {
+        if offset.0 >= self.scratch_start {
+            return self.scratch.discard(Physical(offset.0 - self.scratch_start), length_bytes);
+        }
         self.device.discard(offset, length_bytes)
     }
 }

@@ -5,7 +5,7 @@ use vlinder_codec::checksum::checksum;
 use vlinder_format::block::{BLOCK_FLAG_WRITTEN, BlockIdentity, BlockRules, ChildPointer};
 use vlinder_format::features::Features;
 use vlinder_format::validate::{LeafRules, validate_leaf};
-use vlinder_format::{Block, Key, Level};
+use vlinder_format::{Block, Generation, Key, Level, RootId};
 use vlinder_volume::profile::plan_write;
 
 use super::layout::Layout;
@@ -34,47 +34,95 @@ pub(super) fn encode(
 }
 
 fn encode_block(parameters: &MkfsParameters, tree: &Tree, planned: &PlannedBlock) -> Vec<u8> {
-    let identity = BlockIdentity {
-        logical: planned.logical,
-        generation: FIRST_GENERATION,
-        owner: tree.root,
-        level: planned.level,
-        fsid: parameters.uuids.fsid,
-        chunk_tree_uuid: parameters.uuids.chunk_tree,
-    };
-    let mut block = Block::new(parameters.node_size, &identity);
-    if planned.level == Level::LEAF {
-        let items: Vec<(Key, &[u8])> =
-            tree.items[planned.content.clone()].iter().map(|(key, data)| (*key, data.as_slice())).collect();
-        block.items_mut().insert(0, &items);
-    } else {
-        let pointer = |child: &PlannedBlock| ChildPointer {
-            key: child.first_key,
-            logical: child.logical,
-            generation: FIRST_GENERATION,
-        };
-        let children: Vec<ChildPointer> = tree.blocks[planned.content.clone()].iter().map(pointer).collect();
-        block.children_mut().insert(0, &children);
-    }
-    block.set_flag(BLOCK_FLAG_WRITTEN, true);
-    let sum = checksum(parameters.checksum_kind, block.checksummed_bytes());
-    block.store_checksum(sum.as_field());
-    judge(parameters, &block);
-    block.bytes().to_vec()
-}
-
-/// What a reader will demand is demanded here first.
-fn judge(parameters: &MkfsParameters, block: &Block) {
-    let rules = LeafRules {
-        sector_size: parameters.sector_size,
-        node_size: parameters.node_size,
-        checksum_size: u32::try_from(parameters.checksum_kind.size_bytes()).unwrap_or(u32::MAX),
+    let sealing = Sealing {
+        parameters,
         generation: FIRST_GENERATION,
         features: Features {
             incompat: parameters.features.incompat(),
             compat_read_only: parameters.features.compat_read_only(),
             ..Features::default()
         },
+    };
+    let block = if planned.level == Level::LEAF {
+        let items: Vec<(Key, &[u8])> =
+            tree.items[planned.content.clone()].iter().map(|(key, data)| (*key, data.as_slice())).collect();
+        sealing.leaf(tree.root, planned, &items)
+    } else {
+        sealing.node(tree.root, planned, &tree.blocks)
+    };
+    block.bytes().to_vec()
+}
+
+/// What all blocks of a new file system have in common.
+pub(in super::super) struct Sealing<'a> {
+    pub(in super::super) parameters: &'a MkfsParameters,
+    pub(in super::super) generation: Generation,
+    /// Those of the superblock.
+    pub(in super::super) features: Features,
+}
+
+impl Sealing<'_> {
+    /// A leaf with its checksum.
+    pub(in super::super) fn leaf(
+        &self,
+        owner: RootId,
+        planned: &PlannedBlock,
+        items: &[(Key, &[u8])],
+    ) -> Block {
+        let mut block = self.empty(owner, planned);
+        block.items_mut().insert(0, items);
+        self.seal(block)
+    }
+
+    /// A node with its checksum; `blocks` are those of its tree.
+    pub(in super::super) fn node(
+        &self,
+        owner: RootId,
+        planned: &PlannedBlock,
+        blocks: &[PlannedBlock],
+    ) -> Block {
+        let pointer = |child: &PlannedBlock| ChildPointer {
+            key: child.first_key,
+            logical: child.logical,
+            generation: self.generation,
+        };
+        let children: Vec<ChildPointer> = blocks[planned.content.clone()].iter().map(pointer).collect();
+        let mut block = self.empty(owner, planned);
+        block.children_mut().insert(0, &children);
+        self.seal(block)
+    }
+
+    fn empty(&self, owner: RootId, planned: &PlannedBlock) -> Block {
+        let uuids = &self.parameters.uuids;
+        let identity = BlockIdentity {
+            logical: planned.logical,
+            generation: self.generation,
+            owner,
+            level: planned.level,
+            fsid: uuids.fsid,
+            chunk_tree_uuid: uuids.chunk_tree,
+        };
+        Block::new(self.parameters.node_size, &identity)
+    }
+
+    fn seal(&self, mut block: Block) -> Block {
+        block.set_flag(BLOCK_FLAG_WRITTEN, true);
+        let sum = checksum(self.parameters.checksum_kind, block.checksummed_bytes());
+        block.store_checksum(sum.as_field());
+        judge(self, &block);
+        block
+    }
+}
+
+/// What a reader will demand is demanded here first.
+fn judge(sealing: &Sealing<'_>, block: &Block) {
+    let parameters = sealing.parameters;
+    let rules = LeafRules {
+        sector_size: parameters.sector_size,
+        node_size: parameters.node_size,
+        checksum_size: u32::try_from(parameters.checksum_kind.size_bytes()).unwrap_or(u32::MAX),
+        generation: sealing.generation,
+        features: sealing.features,
         writable: true,
     };
     let structure =

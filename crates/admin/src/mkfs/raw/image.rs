@@ -38,6 +38,19 @@ impl Image {
     /// # Errors
     /// As there.
     pub fn write_blocks_to(&self, device: &dyn Device) -> Result<(), DeviceError> {
+        Self::clear(device)?;
+        self.submit_blocks_to(device)?;
+        device.flush()
+    }
+
+    /// Writes the blocks alone.
+    pub(in super::super) fn submit_blocks_to(&self, device: &dyn Device) -> Result<(), DeviceError> {
+        let blocks = self.blocks.iter().map(|(place, bytes)| Request::write(*place, bytes.clone())).collect();
+        device.submit(blocks).wait_all().map(drop)
+    }
+
+    /// Clears the superblock copies and both ends of a device.
+    pub(in super::super) fn clear(device: &dyn Device) -> Result<(), DeviceError> {
         let length = device.length();
         let end = length.saturating_sub(CLEARED_BYTES);
         let ends = [(0, CLEARED_BYTES.min(length)), (end, length - end)];
@@ -52,9 +65,6 @@ impl Image {
         for request in clear {
             device.one(request)?;
         }
-        device.flush()?;
-        let blocks = self.blocks.iter().map(|(place, bytes)| Request::write(*place, bytes.clone())).collect();
-        device.submit(blocks).wait_all()?;
         device.flush()
     }
 }

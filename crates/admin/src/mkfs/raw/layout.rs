@@ -19,10 +19,11 @@ const GIBIBYTE: u64 = 1 << 30;
 pub(super) const DEVICE: DeviceId = DeviceId(1);
 
 /// The chunks by logical address.
-pub(super) struct Layout {
-    pub(super) chunks: Vec<MappedChunk>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Layout {
+    pub(in super::super) chunks: Vec<MappedChunk>,
     /// Bytes of the device that the file system uses.
-    pub(super) total_bytes: u64,
+    pub(in super::super) total_bytes: u64,
 }
 
 impl Layout {
@@ -45,7 +46,7 @@ impl Layout {
     }
 
     /// Bytes of the device that chunks take.
-    pub(super) fn bytes_on_device(&self) -> u64 {
+    pub(in super::super) fn bytes_on_device(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.chunk.length * u64::from(chunk.profile.copies())).sum()
     }
 }
@@ -110,30 +111,40 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn add(&mut self, content: BlockGroupFlags, profile: Profile, length: u64) {
-        let sector_size = self.parameters.sector_size;
-        let stripes: Vec<Stripe> = (0..u64::from(profile.copies()))
-            .map(|copy| Stripe {
-                device: DEVICE,
-                physical: Physical(self.physical + copy * length),
-                device_uuid: self.parameters.uuids.device,
-            })
-            .collect();
-        let stripe_io = u32::try_from(STRIPE_LENGTH).unwrap_or(u32::MAX);
-        let chunk = Chunk {
-            length,
-            owner: RootId::EXTENT_TREE,
-            stripe_length: STRIPE_LENGTH,
-            flags: content.with(profile.flags()),
-            io_align: stripe_io,
-            io_width: stripe_io,
-            sector_size,
-            sub_stripes: profile.facts().sub_stripes,
-            stripes,
-        };
-        self.chunks.push(MappedChunk { logical: Logical(self.logical), chunk, profile });
+        let (logical, physical) = (Logical(self.logical), Physical(self.physical));
+        self.chunks.push(chunk_at(self.parameters, content, profile, logical, physical, length));
         self.logical += length;
         self.physical += length * u64::from(profile.copies());
     }
+}
+
+/// A chunk of `length` bytes at `logical`, whose copies lie one behind the other from `physical` on.
+pub(in super::super) fn chunk_at(
+    parameters: &MkfsParameters,
+    content: BlockGroupFlags,
+    profile: Profile,
+    logical: Logical,
+    physical: Physical,
+    length: u64,
+) -> MappedChunk {
+    let stripes = (0..u64::from(profile.copies())).map(|copy| Stripe {
+        device: DEVICE,
+        physical: Physical(physical.0 + copy * length),
+        device_uuid: parameters.uuids.device,
+    });
+    let stripe_io = u32::try_from(STRIPE_LENGTH).unwrap_or(u32::MAX);
+    let chunk = Chunk {
+        length,
+        owner: RootId::EXTENT_TREE,
+        stripe_length: STRIPE_LENGTH,
+        flags: content.with(profile.flags()),
+        io_align: stripe_io,
+        io_width: stripe_io,
+        sector_size: parameters.sector_size,
+        sub_stripes: profile.facts().sub_stripes,
+        stripes: stripes.collect(),
+    };
+    MappedChunk { logical, chunk, profile }
 }
 
 fn chunks(parameters: &MkfsParameters, total_bytes: u64) -> Vec<MappedChunk> {

@@ -16,10 +16,14 @@ mod parameters;
 mod superblock;
 mod trees;
 
+pub(super) use blocks::Sealing;
 pub use image::Image;
-pub(super) use layout::too_small;
+pub(super) use layout::{Layout, chunk_at, too_small};
+pub(super) use packing::{Items, Packing, PlannedBlock};
 pub use parameter_error::ParameterError;
 pub use parameters::{FIRST_GENERATION, MkfsFeatures, MkfsParameters, MkfsUuids};
+pub(super) use superblock::{copies, moved};
+pub(super) use trees::{chunk_items, device_extents, tree_block_item};
 
 /// Makes an empty file system.
 ///
@@ -27,11 +31,15 @@ pub use parameters::{FIRST_GENERATION, MkfsFeatures, MkfsParameters, MkfsUuids};
 /// Parameters that do not fit together.
 pub fn make(parameters: &MkfsParameters) -> Result<Image, ParameterError> {
     parameters.check()?;
-    let layout = layout::Layout::plan(parameters)?;
-    let forest = trees::Forest::plant(parameters, &layout);
-    let blocks = blocks::encode(parameters, &layout, &forest);
-    let (superblock, superblocks) = superblock::make(parameters, &layout, &forest);
-    Ok(Image { blocks, superblocks, superblock })
+    Ok(make_in(parameters, &layout::Layout::plan(parameters)?))
+}
+
+/// Makes an empty file system of parameters that fit together, in chunks that were decided before.
+pub(super) fn make_in(parameters: &MkfsParameters, layout: &Layout) -> Image {
+    let forest = trees::Forest::plant(parameters, layout);
+    let blocks = blocks::encode(parameters, layout, &forest);
+    let (superblock, superblocks) = superblock::make(parameters, layout, &forest);
+    Image { blocks, superblocks, superblock }
 }
 
 /// The shortest device for these parameters: what `mkfs.btrfs` demands, or more where its own chunks would

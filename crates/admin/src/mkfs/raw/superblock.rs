@@ -2,6 +2,7 @@
 
 use vlinder_base::units::Physical;
 use vlinder_codec::checksum::checksum;
+use vlinder_format::features::IncompatFeatures;
 use vlinder_format::superblock::{
     BACKUP_ROOTS, BackupRoot, MAGIC, SUPERBLOCK_FLAG_WRITTEN, Superblock, SuperblockMirror, SystemChunkArray,
 };
@@ -18,13 +19,68 @@ pub(super) fn make(
     forest: &Forest,
 ) -> (Superblock, Vec<(Physical, Vec<u8>)>) {
     let superblock = value(parameters, layout, forest);
-    assert_eq!(superblock.check_for_write(), Ok(()), "mkfs made a bad superblock");
-    let copies = SuperblockMirror::ALL.into_iter().rev().filter(|mirror| mirror.fits(layout.total_bytes));
-    let sum = |covered: &[u8]| *checksum(parameters.checksum_kind, covered).as_field();
-    let copies = copies
-        .map(|mirror| (mirror.offset(), superblock.encode_with_checksum(mirror, sum).to_vec()))
-        .collect();
+    let copies = copies(parameters, &superblock);
     (superblock, copies)
+}
+
+/// Every copy of a superblock that the file system has room for, at its place, the primary last.
+pub(in super::super) fn copies(
+    parameters: &MkfsParameters,
+    superblock: &Superblock,
+) -> Vec<(Physical, Vec<u8>)> {
+    assert_eq!(superblock.check_for_write(), Ok(()), "mkfs made a bad superblock");
+    let copies = SuperblockMirror::ALL.into_iter().rev().filter(|mirror| mirror.fits(superblock.total_bytes));
+    let sum = |covered: &[u8]| *checksum(parameters.checksum_kind, covered).as_field();
+    copies.map(|mirror| (mirror.offset(), superblock.encode_with_checksum(mirror, sum).to_vec())).collect()
+}
+
+/// Where a tree's root block lies.
+type RootPlace<'a> = &'a dyn Fn(RootId) -> (Logical, Level);
+
+/// The superblock of a file system that was built by another, `built`: with its roots and chunks where they
+/// lie now. `bytes_used` are those of all extents and tree blocks.
+pub(in super::super) fn moved(
+    parameters: &MkfsParameters,
+    layout: &Layout,
+    built: Superblock,
+    root: RootPlace<'_>,
+    bytes_used: u64,
+) -> Superblock {
+    let generation = built.generation;
+    let system = system_chunks(layout).map(|chunk| (chunk.logical, &chunk.chunk));
+    let (system_chunk_array, system_array_size) =
+        SystemChunkArray::of(system).expect("one system chunk fits the superblock");
+    let mut incompat = built.incompat;
+    if parameters.features.mixed_groups {
+        incompat = incompat.with(IncompatFeatures::MIXED_GROUPS);
+    }
+    let ((root_tree, root_level), (chunk_root, chunk_root_level)) =
+        (root(RootId::ROOT_TREE), root(RootId::CHUNK_TREE));
+    let mut backup_roots = [BackupRoot::default(); BACKUP_ROOTS];
+    backup_roots[0] = backup(layout, root, generation, bytes_used);
+    Superblock {
+        root: root_tree,
+        root_level,
+        chunk_root,
+        chunk_root_level,
+        chunk_root_generation: generation,
+        total_bytes: layout.total_bytes,
+        bytes_used,
+        system_chunk_array,
+        system_array_size,
+        incompat,
+        compat_read_only: parameters.features.compat_read_only(),
+        device_item: device_item(parameters, layout),
+        cache_generation: cache_generation(parameters),
+        uuid_tree_generation: generation,
+        backup_roots,
+        ..built
+    }
+}
+
+/// The v1 space cache has this generation where there is one; none is the largest number.
+fn cache_generation(parameters: &MkfsParameters) -> Generation {
+    Generation(if parameters.features.free_space_tree { 0 } else { u64::MAX })
 }
 
 fn value(parameters: &MkfsParameters, layout: &Layout, forest: &Forest) -> Superblock {
@@ -40,7 +96,7 @@ fn value(parameters: &MkfsParameters, layout: &Layout, forest: &Forest) -> Super
     let blocks = u64::try_from(forest.blocks().count()).unwrap_or(u64::MAX);
     let bytes_used = blocks * u64::from(parameters.node_size);
     let mut backup_roots = [BackupRoot::default(); BACKUP_ROOTS];
-    backup_roots[0] = backup(layout, root, bytes_used);
+    backup_roots[0] = backup(layout, &root, FIRST_GENERATION, bytes_used);
     Superblock {
         checksum: [0; 32],
         fsid: parameters.uuids.fsid,
@@ -71,8 +127,7 @@ fn value(parameters: &MkfsParameters, layout: &Layout, forest: &Forest) -> Super
         log_root_level: Level(0),
         device_item: device_item(parameters, layout),
         label: parameters.label,
-        // The v1 space cache has this generation where there is one; none is the largest number.
-        cache_generation: Generation(if parameters.features.free_space_tree { 0 } else { u64::MAX }),
+        cache_generation: cache_generation(parameters),
         uuid_tree_generation: FIRST_GENERATION,
         metadata_uuid: Uuid::NIL,
         global_root_count: 0,
@@ -84,7 +139,7 @@ fn value(parameters: &MkfsParameters, layout: &Layout, forest: &Forest) -> Super
 }
 
 /// The roots of this commit, as the first of the backups.
-fn backup(layout: &Layout, root: impl Fn(RootId) -> (Logical, Level), bytes_used: u64) -> BackupRoot {
+fn backup(layout: &Layout, root: RootPlace<'_>, generation: Generation, bytes_used: u64) -> BackupRoot {
     let [tree, chunk, extent, fs, device, checksums] = [
         RootId::ROOT_TREE,
         RootId::CHUNK_TREE,
@@ -96,17 +151,17 @@ fn backup(layout: &Layout, root: impl Fn(RootId) -> (Logical, Level), bytes_used
     .map(root);
     BackupRoot {
         tree_root: tree.0,
-        tree_root_generation: FIRST_GENERATION,
+        tree_root_generation: generation,
         chunk_root: chunk.0,
-        chunk_root_generation: FIRST_GENERATION,
+        chunk_root_generation: generation,
         extent_root: extent.0,
-        extent_root_generation: FIRST_GENERATION,
+        extent_root_generation: generation,
         fs_root: fs.0,
-        fs_root_generation: FIRST_GENERATION,
+        fs_root_generation: generation,
         device_root: device.0,
-        device_root_generation: FIRST_GENERATION,
+        device_root_generation: generation,
         checksum_root: checksums.0,
-        checksum_root_generation: FIRST_GENERATION,
+        checksum_root_generation: generation,
         total_bytes: layout.total_bytes,
         bytes_used,
         device_count: 1,

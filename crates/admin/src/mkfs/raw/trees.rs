@@ -81,10 +81,10 @@ impl Planting<'_> {
     fn plant(&self) -> Forest {
         let features = &self.parameters.features;
         let mut trees = vec![
-            (RootId::CHUNK_TREE, self.chunk_tree()),
+            (RootId::CHUNK_TREE, chunk_items(self.parameters, self.layout)),
             (RootId::ROOT_TREE, self.root_tree()),
             (RootId::EXTENT_TREE, self.extent_tree()),
-            (RootId::DEVICE_TREE, self.device_tree()),
+            (RootId::DEVICE_TREE, device_extents(self.parameters, self.layout)),
             (RootId::FS_TREE, self.subvolume(self.parameters.time, u64::from(self.parameters.node_size))),
             (RootId::CHECKSUM_TREE, Items::new()),
             (RootId::UUID_TREE, self.uuid_tree()),
@@ -111,36 +111,6 @@ impl Planting<'_> {
             Tree { root, items, blocks }
         });
         Forest { trees: planted.collect() }
-    }
-
-    fn chunk_tree(&self) -> Items {
-        let device = self.device_item();
-        let chunks = self.layout.chunks.iter().map(|chunk| {
-            let key =
-                Key::new(ObjectId::FIRST_CHUNK_TREE, vlinder_format::ItemType::CHUNK_ITEM, chunk.logical.0);
-            (key, chunk.chunk.encode())
-        });
-        core::iter::once((DeviceItem::key(DEVICE), device.encode().to_vec())).chain(chunks).collect()
-    }
-
-    fn device_item(&self) -> DeviceItem {
-        device_item(self.parameters, self.layout)
-    }
-
-    fn device_tree(&self) -> Items {
-        let extents = self.layout.chunks.iter().flat_map(|chunk| {
-            chunk.chunk.stripes.iter().map(|stripe| {
-                let extent = DeviceExtent {
-                    chunk_tree: RootId::CHUNK_TREE,
-                    chunk_object: ObjectId::FIRST_CHUNK_TREE,
-                    chunk_offset: chunk.logical,
-                    length: chunk.chunk.length,
-                    chunk_tree_uuid: self.parameters.uuids.chunk_tree,
-                };
-                (DeviceExtent::key(DEVICE, stripe.physical), extent.encode().to_vec())
-            })
-        });
-        extents.collect()
     }
 
     fn root_tree(&self) -> Items {
@@ -236,18 +206,9 @@ impl Planting<'_> {
     }
 
     fn extent_tree(&self) -> Items {
-        let skinny = self.parameters.features.skinny_metadata;
-        let node_size = self.parameters.node_size;
-        let mut items: Items = self
-            .last
-            .blocks()
-            .map(|(root, block)| {
-                let info = TreeBlockInfo { first_key: block.first_key, level: block.level };
-                let info = (!skinny).then_some(info);
-                let mut item = ExtentItem::new_tree_block(FIRST_GENERATION, ExtentFlags::TREE_BLOCK, info);
-                item.add(Reference::TreeBlock { root }).expect("a new item counts nothing yet");
-                (ExtentItem::tree_block_key(block.logical, block.level, node_size, skinny), item.encode())
-            })
+        let blocks = self.last.blocks();
+        let mut items: Items = blocks
+            .map(|(root, block)| tree_block_item(self.parameters, root, block, FIRST_GENERATION))
             .collect();
         if !self.parameters.features.block_group_tree {
             items.extend(self.block_groups());
@@ -276,8 +237,50 @@ impl Planting<'_> {
     }
 }
 
+/// The items of the chunk tree.
+pub(in super::super) fn chunk_items(parameters: &MkfsParameters, layout: &Layout) -> Items {
+    let device = device_item(parameters, layout);
+    let chunks = layout.chunks.iter().map(|chunk| {
+        let key = Key::new(ObjectId::FIRST_CHUNK_TREE, vlinder_format::ItemType::CHUNK_ITEM, chunk.logical.0);
+        (key, chunk.chunk.encode())
+    });
+    core::iter::once((DeviceItem::key(DEVICE), device.encode().to_vec())).chain(chunks).collect()
+}
+
+/// The items of the device tree, in no order.
+pub(in super::super) fn device_extents(parameters: &MkfsParameters, layout: &Layout) -> Items {
+    let extents = layout.chunks.iter().flat_map(|chunk| {
+        chunk.chunk.stripes.iter().map(|stripe| {
+            let extent = DeviceExtent {
+                chunk_tree: RootId::CHUNK_TREE,
+                chunk_object: ObjectId::FIRST_CHUNK_TREE,
+                chunk_offset: chunk.logical,
+                length: chunk.chunk.length,
+                chunk_tree_uuid: parameters.uuids.chunk_tree,
+            };
+            (DeviceExtent::key(DEVICE, stripe.physical), extent.encode().to_vec())
+        })
+    });
+    extents.collect()
+}
+
+/// The item that a tree block has in the extent tree.
+pub(in super::super) fn tree_block_item(
+    parameters: &MkfsParameters,
+    root: RootId,
+    block: &PlannedBlock,
+    generation: Generation,
+) -> (Key, Vec<u8>) {
+    let skinny = parameters.features.skinny_metadata;
+    let info = TreeBlockInfo { first_key: block.first_key, level: block.level };
+    let info = (!skinny).then_some(info);
+    let mut item = ExtentItem::new_tree_block(generation, ExtentFlags::TREE_BLOCK, info);
+    item.add(Reference::TreeBlock { root }).expect("a new item counts nothing yet");
+    (ExtentItem::tree_block_key(block.logical, block.level, parameters.node_size, skinny), item.encode())
+}
+
 /// The item of the one device.
-pub(super) fn device_item(parameters: &MkfsParameters, layout: &Layout) -> DeviceItem {
+pub(in super::super) fn device_item(parameters: &MkfsParameters, layout: &Layout) -> DeviceItem {
     DeviceItem {
         device: DEVICE,
         total_bytes: layout.total_bytes,
@@ -292,6 +295,6 @@ pub(super) fn device_item(parameters: &MkfsParameters, layout: &Layout) -> Devic
 }
 
 /// Chunks that the superblock lists.
-pub(super) fn system_chunks(layout: &Layout) -> impl Iterator<Item = &MappedChunk> {
+pub(in super::super) fn system_chunks(layout: &Layout) -> impl Iterator<Item = &MappedChunk> {
     layout.chunks.iter().filter(|chunk| chunk.chunk.flags.has(BlockGroupFlags::SYSTEM))
 }

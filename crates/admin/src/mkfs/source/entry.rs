@@ -190,7 +190,7 @@ fn entry(name: Vec<u8>, kind: Kind, status: &Stat, attributes: Vec<Attribute>) -
     }
 }
 
-pub(super) fn may_have_holes(status: &Stat) -> bool {
+fn may_have_holes(status: &Stat) -> bool {
     status.st_blocks.unsigned_abs().saturating_mul(512) < status.st_size.unsigned_abs()
 }
 
@@ -199,7 +199,7 @@ pub(super) fn may_have_holes(status: &Stat) -> bool {
 ///
 /// # Errors
 /// What the system says; another file has taken its name.
-pub(in super::super) fn open_file(
+pub(super) fn open_file(
     directory: &SourceDirectory,
     name: &[u8],
     identity: (u64, u64),
@@ -250,7 +250,7 @@ pub(super) fn read_range(
 ///
 /// # Errors
 /// What the system says; a file system without SEEK_DATA has one range.
-pub(in super::super) fn data_ranges(file: &OwnedFd, size: u64) -> Result<Vec<core::ops::Range<u64>>, Errno> {
+pub(super) fn data_ranges(file: &OwnedFd, size: u64) -> Result<Vec<core::ops::Range<u64>>, Errno> {
     let mut ranges = Vec::new();
     let mut at = 0;
     while at < size {

@@ -1,20 +1,17 @@
 //! The thread that lists directories, ahead of those that load their entries.
 
-use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use vlinder_base::channel::{Sender, bounded};
-use vlinder_base::parallel;
 use vlinder_base::sync::Arc;
 
 use super::directory::{SourceDirectory, join};
-use super::entry::{data_ranges, may_have_holes, open_file, open_quietly};
+use super::entry::open_quietly;
 use super::error::SourceError;
 use super::levels::Levels;
 use super::messages::{Event, Job};
 
 /// Names loaded together.
 pub(super) const NAMES_IN_PART: usize = 32;
-/// Directories that are counted at once.
-const COUNTED_AT_ONCE: usize = 8;
 
 /// Lists everything below the root, until it is done or nobody listens any more.
 pub(super) fn list(root: Arc<SourceDirectory>, events: &Sender<Event>, jobs: &Sender<Job>) {
@@ -130,107 +127,4 @@ fn open_directory(parent: &SourceDirectory, name: &[u8]) -> Result<SourceDirecto
     let file = open_quietly(&parent.file, name, OFlags::DIRECTORY | OFlags::NOFOLLOW)
         .map_err(|errno| SourceError::call(&path, "open", errno))?;
     Ok(SourceDirectory { file, path })
-}
-
-/// What a source holds, for choosing the size of its image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in super::super) struct Totals {
-    /// Names, the root's not included.
-    pub(in super::super) entries: u64,
-    /// Bytes of these names.
-    pub(in super::super) name_bytes: u64,
-    /// Regular files with data.
-    pub(in super::super) files: u64,
-    /// Bytes of files of less than a sector.
-    pub(in super::super) small_bytes: u64,
-    /// Bytes of the others without their holes, each rounded up to sectors; every name of a file counts.
-    pub(in super::super) data_bytes: u64,
-}
-
-/// Adds up everything below the root, several directories at once.
-///
-/// # Errors
-/// The first that reading met, in the order in which directories are opened.
-pub(in super::super) fn totals(root: Arc<SourceDirectory>, sector_size: u64) -> Result<Totals, SourceError> {
-    let mut totals = Totals::default();
-    let rest = counted(&root, sector_size, &mut totals)?;
-    let mut levels = Levels::default();
-    levels.push(root, 0, rest)?;
-    while let Some((directory, depth, rest)) = levels.last() {
-        let next = rest.split_off(rest.len().saturating_sub(COUNTED_AT_ONCE));
-        if next.is_empty() {
-            levels.pop()?;
-            continue;
-        }
-        let above = Arc::clone(directory);
-        let count = |name: &Vec<u8>| {
-            let mut totals = Totals::default();
-            let below = Arc::new(open_directory(&above, name)?);
-            counted(&below, sector_size, &mut totals).map(|rest| (below, rest, totals))
-        };
-        for found in parallel::map(&next, count) {
-            let (below, rest, found) = found?;
-            totals.add(&found);
-            if !rest.is_empty() {
-                levels.push(below, depth + 1, rest)?;
-            }
-        }
-    }
-    Ok(totals)
-}
-
-/// Adds a directory's entries; gives the names of the directories in it, which are to be counted.
-fn counted(
-    directory: &SourceDirectory,
-    sector_size: u64,
-    totals: &mut Totals,
-) -> Result<Vec<Vec<u8>>, SourceError> {
-    let names = names(directory)?;
-    for name in names.all {
-        let status = rustix::fs::statat(&directory.file, &name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|errno| SourceError::call(&join(&directory.path, &name), "stat", errno))?;
-        totals.entries += 1;
-        totals.name_bytes += u64::try_from(name.len()).unwrap_or(u64::MAX);
-        if FileType::from_raw_mode(status.st_mode) == FileType::RegularFile {
-            totals.add_file(directory, &name, &status, sector_size)?;
-        }
-    }
-    Ok(names.directories)
-}
-
-impl Totals {
-    fn add(&mut self, other: &Self) {
-        let Self { entries, name_bytes, files, small_bytes, data_bytes } = other;
-        self.entries += entries;
-        self.name_bytes += name_bytes;
-        self.files += files;
-        self.small_bytes = self.small_bytes.saturating_add(*small_bytes);
-        self.data_bytes = self.data_bytes.saturating_add(*data_bytes);
-    }
-
-    fn add_file(
-        &mut self,
-        directory: &SourceDirectory,
-        name: &[u8],
-        status: &Stat,
-        sector_size: u64,
-    ) -> Result<(), SourceError> {
-        let size = status.st_size.unsigned_abs();
-        self.files += u64::from(size > 0);
-        if size < sector_size {
-            self.small_bytes += size;
-            return Ok(());
-        }
-        let data = if may_have_holes(status) {
-            let file = open_file(directory, name, (status.st_dev, status.st_ino))?;
-            let ranges = data_ranges(&file, size)
-                .map_err(|errno| SourceError::call(&join(&directory.path, name), "lseek", errno))?;
-            // Each range may touch a sector more at each end.
-            ranges.iter().map(|range| range.end - range.start + 2 * sector_size).sum()
-        } else {
-            size
-        };
-        self.data_bytes = self.data_bytes.saturating_add(data.next_multiple_of(sector_size));
-        Ok(())
-    }
 }

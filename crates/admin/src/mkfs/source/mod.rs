@@ -20,5 +20,4 @@ pub use dropped::{DroppedSource, read_source};
 pub(super) use entry::{Content, Entry, Kind, root_entry};
 pub use error::SourceError;
 pub(super) use error::shown;
-pub(super) use list::{Totals, totals};
 pub(super) use reading::{Reading, Sink, read};

@@ -1,0 +1,178 @@
+//! The least image of a file system that was filled.
+//!
+//! Its data lie where they stay, its metadata in a scratch file ([`build_layout`]). When all is there, every
+//! tree is written once more, in full leaves, behind the data, into chunks as long as that needs
+//! ([`least_layout`]). Trees of files, checksums and UUIDs keep their items; what tells of addresses of tree
+//! blocks and chunks is made anew ([`sources`]). The extent tree has an item for each block, its own included,
+//! so the image is planned again with the blocks that the last plan needed, until nothing changes.
+
+mod build_layout;
+mod data_groups;
+mod least_layout;
+mod sources;
+mod writing;
+
+use std::collections::BTreeMap;
+
+use vlinder_device::Device;
+use vlinder_format::chunk::STRIPE_LENGTH;
+use vlinder_format::superblock::Superblock;
+use vlinder_format::{Physical, RootId};
+use vlinder_fs::Filesystem;
+
+use super::error::MkfsError;
+use super::raw::{self, MkfsParameters, PlannedBlock};
+use least_layout::{Blocks, LeastLayout, least_layout};
+use sources::{Filled, PlannedTree};
+
+pub(super) use build_layout::{SCRATCH_BYTES, build_layout, build_parameters, data_end};
+
+/// Groups of metadata keep so many tree blocks free, with which Linux goes on in a full file system: twice
+/// what `rm -r` of a quarter of 20,000 files was seen to need (docs/design/mkfs.md).
+const FREE_BLOCKS: u64 = 48;
+/// And this part of the blocks that there are.
+const FREE_PART: u64 = 64;
+
+/// Tree blocks that Linux wants free before it makes a file: its global reserve, 5.5 MiB with nodes of 16 KiB,
+/// and what it charges for a name.
+const WRITER_BLOCKS: u64 = 512;
+/// Room in which Linux finds that by new chunks.
+const MUCH_ROOM: u64 = 128 << 20;
+
+/// Where everything of an image lies.
+struct Plan<'a> {
+    filled: Filled<'a>,
+    place: LeastLayout,
+    trees: BTreeMap<RootId, PlannedTree>,
+}
+
+/// How long a file system becomes.
+pub(super) struct ImageSize {
+    pub(super) total_bytes: u64,
+    /// It was chosen by the user, for more than what it is filled with.
+    pub(super) is_given: bool,
+}
+
+impl ImageSize {
+    /// The blocks of an image that Linux is to write to. Its global reserve, which is counted as used, takes
+    /// all that small groups of metadata and small chunks to come have free; so a part of the room is theirs
+    /// from the beginning. None where the room is so large that Linux finds enough there.
+    fn with_room(&self, blocks: &Blocks, parameters: &MkfsParameters, least: u64) -> Option<Blocks> {
+        let room = self.total_bytes.saturating_sub(least);
+        if !self.is_given || room >= MUCH_ROOM {
+            return None;
+        }
+        let copies = u64::from(parameters.metadata_profile.copies());
+        let part = (WRITER_BLOCKS * u64::from(parameters.node_size)).min(room / (2 * copies));
+        // Rounded down, so that what the layout rounds up still fits.
+        let part = part / STRIPE_LENGTH * STRIPE_LENGTH;
+        Some(Blocks { free_bytes: blocks.free_bytes + part, ..*blocks })
+    }
+}
+
+/// The superblock copies of a finished image, by place, the primary last, and its size.
+pub(super) struct Superblocks {
+    pub(super) copies: Vec<(Physical, Vec<u8>)>,
+    pub(super) size_bytes: u64,
+}
+
+/// Makes the least image of a filled file system, of which everything is committed, on the device on which it
+/// was filled. `size` says how long the file system becomes whose chunks take so many bytes. Until the
+/// superblocks are written, the device has the file system as it was filled.
+///
+/// # Errors
+/// Those of `size`; what the trees and the device met.
+pub(super) fn compact(
+    filesystem: &Filesystem,
+    parameters: &MkfsParameters,
+    device: &dyn Device,
+    size: &dyn Fn(u64) -> Result<ImageSize, MkfsError>,
+) -> Result<Superblocks, MkfsError> {
+    let plan = Plan::new(filesystem, parameters, size)?;
+    let superblock = plan.superblock();
+    let chunks = &plan.place.layout.chunks;
+    for group in &plan.filled.data {
+        writing::move_second_copy(group, chunks, device)?;
+    }
+    writing::write_trees(&plan.filled, &plan.trees, chunks, superblock.features(), device)?;
+    let size_bytes = superblock.total_bytes;
+    Ok(Superblocks { copies: raw::copies(parameters, &superblock), size_bytes })
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        filesystem: &'a Filesystem,
+        parameters: &'a MkfsParameters,
+        size: &dyn Fn(u64) -> Result<ImageSize, MkfsError>,
+    ) -> Result<Self, MkfsError> {
+        let filled = Filled::new(filesystem, parameters)?;
+        let mut trees = filled.unchanged_trees()?;
+        loop {
+            let blocks = count(&trees, parameters.node_size);
+            let mut place = least_layout(parameters, &filled.data, &blocks);
+            let size = size(place.layout.total_bytes)?;
+            if let Some(blocks) = size.with_room(&blocks, parameters, place.layout.total_bytes) {
+                place = least_layout(parameters, &filled.data, &blocks);
+            }
+            place.layout.total_bytes = size.total_bytes.max(place.layout.total_bytes);
+            put(&mut trees, &place);
+            let mut is_settled = true;
+            for (root, source) in filled.made_trees(&trees, &place) {
+                let blocks = source.pack(filesystem, parameters.node_size)?;
+                is_settled &= trees.get(&root).is_some_and(|last| same_shape(&last.blocks, &blocks));
+                let tree = trees
+                    .entry(root)
+                    .or_insert_with(|| PlannedTree { source: source.clone(), blocks: Vec::new() });
+                tree.source = source;
+                if !is_settled {
+                    tree.blocks = blocks;
+                }
+            }
+            if is_settled {
+                return Ok(Self { filled, place, trees });
+            }
+        }
+    }
+
+    fn superblock(&self) -> Superblock {
+        let Self { filled, place, trees } = self;
+        let root = |id: RootId| {
+            let block = trees.get(&id).and_then(|tree| tree.blocks.last());
+            let block = block.expect("every file system has these trees");
+            (block.logical, block.level)
+        };
+        let blocks = trees.values().map(|tree| u64::try_from(tree.blocks.len()).unwrap_or(u64::MAX));
+        let data: u64 = filled.data.iter().map(|group| group.used_bytes).sum();
+        let bytes_used = data + blocks.sum::<u64>() * u64::from(filled.parameters.node_size);
+        let built = filled.filesystem.engine().superblock();
+        raw::moved(filled.parameters, &place.layout, built, &root, bytes_used)
+    }
+}
+
+fn count(trees: &BTreeMap<RootId, PlannedTree>, node_size: u32) -> Blocks {
+    let mut blocks = Blocks { system: 0, metadata: 0, free_bytes: 0 };
+    for (root, tree) in trees {
+        let count = u64::try_from(tree.blocks.len()).unwrap_or(u64::MAX);
+        *(if *root == RootId::CHUNK_TREE { &mut blocks.system } else { &mut blocks.metadata }) += count;
+    }
+    blocks.free_bytes = (FREE_BLOCKS + blocks.metadata / FREE_PART) * u64::from(node_size);
+    blocks
+}
+
+/// Gives every block its address, tree by tree.
+fn put(trees: &mut BTreeMap<RootId, PlannedTree>, place: &LeastLayout) {
+    let mut system = place.system_places.iter();
+    let mut metadata = place.metadata_places.iter();
+    for (root, tree) in trees {
+        let places = if *root == RootId::CHUNK_TREE { &mut system } else { &mut metadata };
+        for (block, logical) in tree.blocks.iter_mut().zip(places) {
+            block.logical = *logical;
+        }
+    }
+}
+
+/// Whether two trees have the same blocks but for their addresses.
+fn same_shape(last: &[PlannedBlock], next: &[PlannedBlock]) -> bool {
+    let one = |block: &PlannedBlock| (block.level, block.first_key, block.content.clone());
+    last.iter().map(one).eq(next.iter().map(one))
+}
