@@ -10,6 +10,7 @@ mod common;
 mod condition;
 mod diff;
 mod du;
+mod fake_root;
 mod few_threads;
 mod filemap;
 mod files;
