@@ -22,7 +22,9 @@
 
 mod error;
 mod features;
+mod inode_flags;
 mod options;
+mod owner_table;
 mod populate;
 mod progress;
 pub mod raw;
@@ -51,15 +53,17 @@ use vlinder_volume::Profile;
 
 pub use error::MkfsError;
 pub use features::FeatureError;
+pub use inode_flags::PathFlags;
 pub use options::{FormatOptions, MkfsOptions, RootDirectory};
 pub use populate::Copied;
 pub use progress::Progress;
 pub use raw::{MkfsFeatures, ParameterError};
 pub use signature::{Signature, find_signature};
-pub use source::{DroppedSource, SourceError, read_source};
+pub use source::{ArchiveFault, DroppedSource, SourceError, read_source};
 pub use subvolumes::{SubvolumeAccess, SubvolumeDirectory};
 
 use raw::{MkfsParameters, MkfsUuids};
+use source::{Source, SourceChoice};
 use target::Target;
 use unannounced::Unannounced;
 
@@ -98,14 +102,37 @@ pub fn mkfs(
 ) -> Result<Report, MkfsError> {
     let mut notes = Vec::new();
     let mut parameters = decide_parameters(options, &mut notes)?;
-    let subvolumes = match &options.root_directory {
-        Some(root) => subvolumes::resolve(&root.path, &root.subvolumes)?,
-        None => Default::default(),
+    let time = Moment::new(parameters.time.seconds, parameters.time.nanoseconds);
+    let open = |root: &RootDirectory| {
+        Source::open(&SourceChoice {
+            path: &root.path,
+            owner: root.owner,
+            owner_table: root.owner_table.as_deref(),
+            latest: options.time,
+            present: time,
+            interrupted: &options.interrupted,
+        })
     };
-    let mut target = Target::open(options, target, &parameters, progress)?;
+    let source = options.root_directory.as_ref().map(open).transpose()?;
+    let subvolumes = match (&options.root_directory, &source) {
+        (Some(root), Some(source)) => subvolumes::resolve(source, &root.path, &root.subvolumes)?,
+        _ => Default::default(),
+    };
+    let inode_flags = match (&options.root_directory, &source) {
+        (Some(root), Some(source)) => inode_flags::resolve(source, &root.inode_flags)?,
+        _ => Default::default(),
+    };
+    let mut target = Target::open(options, source.as_ref(), target, &parameters, progress)?;
+    if let (Some(root), Some(source)) = (&options.root_directory, &source) {
+        if source.is_file(target.device().host_identity()?) {
+            return Err(MkfsError::TargetIsSource { archive: root.path.display().to_string() });
+        }
+        notes.extend_from_slice(source.notes());
+    }
     loop {
         parameters.device_bytes = target.size_bytes();
-        match fill(options, &parameters, &mut target, &subvolumes, progress) {
+        match fill(options, source.as_ref(), &parameters, &mut target, (&subvolumes, &inode_flags), progress)
+        {
             // It was set while the last of it was committed.
             Ok(_) if options.interrupted.load(Ordering::Relaxed) => return Err(MkfsError::Interrupted),
             Ok((copied, device)) => {
@@ -114,7 +141,7 @@ pub fn mkfs(
                 return Ok(Report { parameters, size_bytes, copied, notes });
             }
             // The size was an estimate, or that of a file that may grow.
-            Err(MkfsError::Full { .. }) if target.grow(options, &parameters, progress)? => {}
+            Err(MkfsError::Full { .. }) if target.grow(source.as_ref(), &parameters, progress)? => {}
             Err(error) => return Err(error),
         }
     }
@@ -123,22 +150,26 @@ pub fn mkfs(
 /// Makes the empty file system and fills it. The device that comes back holds its superblocks.
 fn fill(
     options: &MkfsOptions,
+    source: Option<&Source>,
     parameters: &MkfsParameters,
     target: &mut Target,
-    subvolumes: &subvolumes::ByPath,
+    (subvolumes, inode_flags): (&subvolumes::ByPath, &inode_flags::FlagsByPath),
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Copied, Arc<Unannounced>), MkfsError> {
     let image = raw::make(parameters)?;
     target.clear(options.discard)?;
     image.write_blocks_to(&**target.device())?;
     let unannounced = Arc::new(Unannounced::new(Arc::clone(target.device()), &image.superblocks));
-    let Some(root) = &options.root_directory else { return Ok((Copied::default(), unannounced)) };
+    let (Some(root), Some(source)) = (&options.root_directory, source) else {
+        return Ok((Copied::default(), unannounced));
+    };
     let device: Arc<dyn Device> = Arc::clone(&unannounced) as _;
     let filesystem = Filesystem::open_devices(vec![device], open_options(parameters, root))?;
     let population = populate::Population {
         filesystem: &filesystem,
-        source: &root.path,
+        source,
         subvolumes,
+        inode_flags,
         target: target.device().host_identity()?,
         size_bytes: parameters.device_bytes,
         threads: options.threads.unwrap_or_else(thread::available_parallelism),

@@ -12,8 +12,9 @@ use super::error::MkfsError;
 use super::options::MkfsOptions;
 use super::progress::Progress;
 use super::raw::{MkfsParameters, ParameterError, smallest_device, too_small};
+use super::source::Source;
 use super::unannounced::Unannounced;
-use super::{shrink, signature, size, source};
+use super::{shrink, signature, size};
 
 /// How often an image whose size was estimated is made again, each time twice as long.
 const GROWTHS: u32 = 6;
@@ -39,15 +40,17 @@ impl Target {
     /// Opens or creates the target, once nothing speaks against it.
     pub(super) fn open(
         options: &MkfsOptions,
+        source: Option<&Source>,
         path: &Path,
         parameters: &MkfsParameters,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, MkfsError> {
         let shown = || path.display().to_string();
         match std::fs::metadata(path) {
-            Ok(_) => Self::open_existing(options, path, parameters, progress),
+            Ok(_) => Self::open_existing(options, source, path, parameters, progress),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let estimate = estimate(options, parameters, progress)?;
+                let unsized_source = source.filter(|_| options.size_bytes.is_none());
+                let estimate = estimate(unsized_source, parameters, progress)?;
                 let given = options.size_bytes.map(|size| whole_sectors(size, parameters));
                 let Some(size_bytes) = given.or(estimate) else {
                     return Err(MkfsError::NoTarget { target: shown() });
@@ -72,6 +75,7 @@ impl Target {
 
     fn open_existing(
         options: &MkfsOptions,
+        source: Option<&Source>,
         path: &Path,
         parameters: &MkfsParameters,
         progress: &mut dyn FnMut(Progress),
@@ -92,7 +96,7 @@ impl Target {
                 // Whether a source fits is known when it was copied; to count it before would be to read its
                 // attributes twice.
                 estimated = found < smallest_device(parameters)?;
-                let estimate = if estimated { estimate(options, parameters, progress)? } else { None };
+                let estimate = if estimated { estimate(source, parameters, progress)? } else { None };
                 (estimate.map_or(found, |estimate| found.max(estimate)), GROWTHS)
             }
             None => (found, 0),
@@ -131,7 +135,7 @@ impl Target {
     /// or twofold where that is no more.
     pub(super) fn grow(
         &mut self,
-        options: &MkfsOptions,
+        source: Option<&Source>,
         parameters: &MkfsParameters,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<bool, MkfsError> {
@@ -139,7 +143,7 @@ impl Target {
             return Ok(false);
         }
         self.growths -= 1;
-        let estimate = if self.estimated { None } else { estimate(options, parameters, progress)? };
+        let estimate = if self.estimated { None } else { estimate(source, parameters, progress)? };
         self.estimated = true;
         let doubled = self.size_bytes.saturating_mul(2);
         self.size_bytes = estimate.filter(|estimate| *estimate > self.size_bytes).unwrap_or(doubled);
@@ -203,16 +207,14 @@ impl Drop for Target {
     }
 }
 
-/// The size that the source needs, where there is one and no size was given.
+/// The size that the source needs, where there is one.
 fn estimate(
-    options: &MkfsOptions,
+    source: Option<&Source>,
     parameters: &MkfsParameters,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Option<u64>, MkfsError> {
-    let Some(root) = options.root_directory.as_ref().filter(|_| options.size_bytes.is_none()) else {
-        return Ok(None);
-    };
-    let totals = source::totals(source::open_source(&root.path)?, u64::from(parameters.sector_size))?;
+    let Some(source) = source else { return Ok(None) };
+    let totals = source.totals(u64::from(parameters.sector_size))?;
     let data_bytes = totals.data_bytes + totals.small_bytes;
     progress(Progress::Counted { entries: totals.entries, data_bytes });
     Ok(Some(size::size_for(parameters, &totals)?))

@@ -21,7 +21,7 @@ const KIBIBYTE: usize = 1 << 10;
 const MEBIBYTE: u64 = 1 << 20;
 
 /// Without block-group-tree, which btrfs-progs 6.2 can't check.
-fn judged() -> MkfsOptions {
+pub(crate) fn judged() -> MkfsOptions {
     let features = MkfsFeatures { block_group_tree: false, ..MkfsFeatures::default() };
     formatted(FormatOptions { features, ..FormatOptions::default() })
 }
@@ -30,16 +30,22 @@ fn formatted(format: FormatOptions) -> MkfsOptions {
     MkfsOptions { format, ..MkfsOptions::default() }
 }
 
-fn filled(source: &Path) -> MkfsOptions {
+pub(crate) fn filled(source: &Path) -> MkfsOptions {
     MkfsOptions { root_directory: Some(RootDirectory::new(source)), ..judged() }
 }
 
-fn make(options: &MkfsOptions, target: &Path) -> Result<Report, MkfsError> {
+pub(crate) fn make(options: &MkfsOptions, target: &Path) -> Result<Report, MkfsError> {
     mkfs(options, target, &mut |_| {})
 }
 
+/// The names of a file's extended attributes.
+pub(crate) fn attributes(files: &vlinder_fs::path::Files, path: &str) -> Vec<Vec<u8>> {
+    let inode = files.resolve(Path::new(path)).unwrap();
+    files.filesystem().attributes().extended_attributes(&inode).unwrap()
+}
+
 /// Bytes that look like data and can be compressed by about half.
-fn content(length: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn content(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length);
     while bytes.len() < length {
@@ -53,14 +59,14 @@ fn content(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-fn set_time(path: &Path, seconds: i64, nanoseconds: i64) {
+pub(crate) fn set_time(path: &Path, seconds: i64, nanoseconds: i64) {
     let time = |seconds| rustix::fs::Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
     let times = rustix::fs::Timestamps { last_access: time(seconds - 5), last_modification: time(seconds) };
     let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
     rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags).unwrap();
 }
 
-fn set_attribute(path: &Path, name: &str, value: &[u8]) {
+pub(crate) fn set_attribute(path: &Path, name: &str, value: &[u8]) {
     rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
 }
 
@@ -87,16 +93,16 @@ fn make_node(path: &Path, kind: rustix::fs::FileType, device: (u32, u32)) {
     rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, number).unwrap();
 }
 
-fn chown(path: &Path, user: u32, group: u32) {
+pub(crate) fn chown(path: &Path, user: u32, group: u32) {
     std::os::unix::fs::lchown(path, Some(user), Some(group)).unwrap();
 }
 
-fn chmod(path: &Path, mode: u32) {
+pub(crate) fn chmod(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// A tree with one of everything that `--rootdir` has to keep.
-fn everything(root: &Path) {
+pub(crate) fn everything(root: &Path) {
     let at = |name: &str| root.join(name);
     for (number, size) in
         [0, 1, 2048, 4095, 4096, 4097, 100 * KIBIBYTE, 300 * KIBIBYTE].into_iter().enumerate()
@@ -175,7 +181,7 @@ fn walked(root: &Path, options: &walk::Options) -> Vec<Entry> {
     entries
 }
 
-fn same_walks(source: &Path, copy: &Path, data_ranges: bool) {
+pub(crate) fn same_walks(source: &Path, copy: &Path, data_ranges: bool) {
     let top = |path: &Path| {
         let status = std::fs::metadata(path).unwrap();
         let times = (status.mtime(), status.mtime_nsec(), status.atime(), status.atime_nsec());
@@ -490,7 +496,7 @@ fn an_error_leaves_no_image_and_names_its_place() {
     ));
     assert!(!inside.exists());
     let absent = filled(&scratch.join("absent"));
-    assert!(matches!(error_of(&absent, &inside), MkfsError::Target { .. }));
+    assert!(matches!(error_of(&absent, &inside), MkfsError::SourceDirectory { .. }));
     let subvolume = |paths: &[&str]| {
         let mut root = RootDirectory::new(&source);
         root.subvolumes = paths.iter().map(|path| SubvolumeDirectory::parse(path.as_ref())).collect();

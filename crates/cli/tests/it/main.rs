@@ -1,6 +1,7 @@
 //! The command as users call it: what it prints, changes, refuses and leaves behind.
 
 mod advice;
+mod archives;
 mod attributes;
 mod backup;
 mod btrbk;
@@ -18,6 +19,7 @@ mod find_new;
 mod generate;
 mod hostile;
 mod hostile_fields;
+mod image_builders;
 mod inspect;
 mod json;
 mod late_errors;
