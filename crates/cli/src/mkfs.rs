@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use vlinder_admin::mkfs::{self, MkfsError, MkfsOptions, RootDirectory, SourceError, SubvolumeDirectory};
+use vlinder_admin::mkfs::{
+    self, ArchiveFault, MkfsError, MkfsOptions, PathFlags, RootDirectory, SourceError, SubvolumeDirectory,
+};
 use vlinder_base::clock::Timestamp;
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_format::Uuid;
@@ -25,6 +27,7 @@ use crate::text;
 use crate::units::{Base, Units, parse_size};
 use crate::values::Choice;
 
+const FLAGS: fn(&str) -> Result<PathFlags, String> = |text| PathFlags::parse(text.as_ref());
 const CHECKSUMS: &[&str] = &["crc32c", "xxhash", "sha256", "blake2"];
 const PROFILES: &[&str] = &["single", "dup"];
 const COMPRESSIONS: &[&str] = &["zlib", "lzo", "zstd"];
@@ -32,7 +35,7 @@ const COMPRESSIONS: &[&str] = &["zlib", "lzo", "zstd"];
 /// Make a file system on a file or block device, empty or filled from a directory.
 ///
 /// A file that does not exist is made where -b or --rootdir says how large. With SOURCE_DATE_EPOCH in the
-/// environment and -U given, the same source gives the same bytes.
+/// environment and -U given, the same source gives the same bytes, and no time in it is later than that.
 ///
 /// IMAGE@NUMBER is a partition of a disk or disk image, of a GPT or an MBR. Nothing beside it is written, and
 /// the partition keeps the type that the table gives it.
@@ -45,7 +48,9 @@ const COMPRESSIONS: &[&str] = &["zlib", "lzo", "zstd"];
 #[command(after_help = "Examples:\n  vlinder mkfs -b 1G disk.img\n  \
                   vlinder mkfs --rootdir /srv/data --compress zstd --shrink data.img\n  \
                   vlinder mkfs --rootdir /srv/data --compress zstd -m single --dedupe --shrink small.img\n  \
-                  vlinder mkfs --rootdir tree disk.raw@2")]
+                  vlinder mkfs --rootdir tree disk.raw@2\n  \
+                  vlinder mkfs --rootdir target --owner-table devices.txt --all-root root.img\n  \
+                  podman export NAME | vlinder mkfs --rootdir - container.img")]
 pub struct MkfsArguments {
     /// Overwrite what the target holds.
     #[arg(short, long)]
@@ -120,17 +125,35 @@ struct FormatArguments {
 /// What fills the file system.
 #[derive(Args, Debug)]
 struct SourceArguments {
-    /// Fill it with what is in this directory. Without -b a new image becomes as large as that needs and a
-    /// quarter of it: give -b where more is to come, for images can't be enlarged yet.
-    #[arg(short, long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
+    /// Fill it with what is in this directory, or in this archive of tar (plain or compressed with gzip or
+    /// zstd; - for standard input), as root would have unpacked it, owners by their numbers. Without -b a new
+    /// image becomes as large as that needs and a quarter of it: give -b where more is to come, for images
+    /// can't be enlarged yet.
+    #[arg(short, long, value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
     rootdir: Option<PathBuf>,
-    /// With --rootdir: compress files, with zlib, lzo or zstd, and :LEVEL behind it.
-    #[arg(long, value_name = "ALGORITHM", value_parser = Choice::new(COMPRESSIONS, parse_compress), hide_possible_values = true, requires = "rootdir")]
+    /// With --rootdir: compress files, with zlib, lzo or zstd, and :LEVEL behind it. Without
+    /// --rootdir nothing is compressed: a mount option says how later files are.
+    #[arg(long, value_name = "ALGORITHM", value_parser = Choice::new(COMPRESSIONS, parse_compress), hide_possible_values = true)]
     compress: Option<CompressOption>,
     /// With --rootdir: make this directory in it a subvolume, with rw:, ro:, default: or default-ro: before
     /// it.
     #[arg(short = 'u', long, value_name = "PATH", requires = "rootdir")]
     subvol: Vec<OsString>,
+    /// With --rootdir: this file or directory in it, and all below, is nodatacow or nodatasum, or both.
+    #[arg(long, value_name = "FLAG[,FLAG]:PATH", value_parser = FLAGS, requires = "rootdir")]
+    inode_flags: Vec<PathFlags>,
+    /// With --rootdir: everything belongs to root in the image. (Under fakeroot and pseudo, owners and
+    /// devices are those that these show.)
+    #[arg(long, requires = "rootdir", conflicts_with = "owner")]
+    all_root: bool,
+    /// With --rootdir: everything belongs to this user and group in the image.
+    #[arg(long, value_name = "UID:GID", value_parser = parse_owner, requires = "rootdir")]
+    owner: Option<(u32, u32)>,
+    /// With --rootdir: owners, modes and device nodes by a table, as genext2fs takes it: a line a path, with
+    /// type, mode, uid and gid, and of a device major, minor, start, inc, count. It counts before --owner,
+    /// and makes what is not there.
+    #[arg(long, value_name = "FILE", requires = "rootdir", value_hint = clap::ValueHint::FilePath)]
+    owner_table: Option<PathBuf>,
     /// With --rootdir: make the image as small as can be, whatever -b says and however long the file was.
     /// Files can be deleted in it then, but little or nothing more fits into it.
     #[arg(long, requires = "rootdir")]
@@ -158,6 +181,14 @@ fn parse_checksum(text: &str) -> Result<ChecksumKind, String> {
 
 fn parse_profile(text: &str) -> Result<Profile, String> {
     Profile::from_name(text).ok_or_else(|| format!("{text:?} is no profile; give single or dup"))
+}
+
+fn parse_owner(text: &str) -> Result<(u32, u32), String> {
+    // The largest number is nobody's: chown(2) takes it for "leave as it is".
+    let id = |text: &str| text.parse::<u32>().ok().filter(|id| *id != u32::MAX);
+    text.split_once(':')
+        .and_then(|(user, group)| Some((id(user)?, id(group)?)))
+        .ok_or_else(|| format!("{text:?} is not two numbers with a colon between them, as 1000:1000"))
 }
 
 fn parse_compress(text: &str) -> Result<CompressOption, String> {
@@ -206,6 +237,9 @@ fn options(arguments: &MkfsArguments) -> Result<MkfsOptions, Failure> {
             subvolumes: arguments.source.subvol.iter().map(|path| SubvolumeDirectory::parse(path)).collect(),
             shrink: arguments.source.shrink,
             dedupe: arguments.source.dedupe,
+            inode_flags: arguments.source.inode_flags.clone(),
+            owner: arguments.source.owner.or(arguments.source.all_root.then_some((0, 0))),
+            owner_table: arguments.source.owner_table.clone(),
             ..RootDirectory::new(path)
         }),
         time: source_date()?,
@@ -231,6 +265,9 @@ pub fn run(arguments: &MkfsArguments, session: &Session) -> Result<ExitStatus, F
         }
     };
     let options = options(arguments)?;
+    if arguments.source.compress.is_some() && options.root_directory.is_none() {
+        session.note("--compress is of what --rootdir copies; nothing is copied");
+    }
     let image = &target(image, arguments)?;
     let was_there = ImageName::of(image).file().exists();
     // An empty file system is made at once.
@@ -240,7 +277,8 @@ pub fn run(arguments: &MkfsArguments, session: &Session) -> Result<ExitStatus, F
     }
     let mut progress = Progress::new(session, "copying", None);
     let mut shown = 0;
-    let source = options.root_directory.as_ref().filter(|_| Progress::is_wanted(session));
+    let wanted = |root: &&RootDirectory| Progress::is_wanted(session) && root.path.is_dir();
+    let source = options.root_directory.as_ref().filter(wanted);
     let size = source.map(|source| SourceSize::of(&source.path));
     let made = mkfs::mkfs(&options, image, &mut |step| {
         if let mkfs::Progress::Copied { data_bytes, .. } = step {
@@ -367,6 +405,17 @@ fn failure(error: MkfsError) -> Failure {
                 .hint("leave it out of the source directory, or make it readable for you")
         }
         MkfsError::Interrupted => Failure::new(Kind::Invalid, "interrupted"),
+        MkfsError::Archive { archive, byte, fault } => {
+            let kind = match &fault {
+                ArchiveFault::Host { source, .. } | ArchiveFault::NoSpool { source, .. } => {
+                    Failure::host(source, "").kind
+                }
+                ArchiveFault::Compressed { .. } | ArchiveFault::UnknownType { .. } => Kind::Unsupported,
+                _ => Kind::Invalid,
+            };
+            let place = if byte > 0 { format!(" (up to byte {byte} of it)") } else { String::new() };
+            Failure::new(kind, format!("{fault}{place}")).at(archive)
+        }
         error @ MkfsError::Full { .. } => Failure::new(Kind::NoSpace, error.to_string()),
         error => Failure::new(Kind::Invalid, error.to_string()),
     }

@@ -1,6 +1,8 @@
 //! The process that keeps a file or block device locked.
 
 use std::fmt;
+use std::fs;
+use std::path::Path;
 
 use rustix::fs::{Stat, major, minor};
 
@@ -19,20 +21,56 @@ impl fmt::Display for LockHolder {
     }
 }
 
-/// The process that holds a flock on this file, as far as /proc tells.
+/// The process that has a lock of an open file on this file, as far as /proc tells: `/proc/locks` names no
+/// process for such locks, but `/proc/PID/fdinfo` shows those of each descriptor to root and to the process's
+/// own user. (The kernel alone makes it: the file system that a descriptor leads to is not asked.)
 pub(crate) fn lock_holder(status: &Stat) -> Option<LockHolder> {
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
     let wanted = format!("{:02x}:{:02x}:{}", major(status.st_dev), minor(status.st_dev), status.st_ino);
-    let process_id = locks.lines().find_map(|line| parse_lock_line(line, &wanted))?;
-    let command = std::fs::read_to_string(format!("/proc/{process_id}/comm")).unwrap_or_default();
-    Some(LockHolder { process_id, command: command.trim_end().to_owned() })
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    if !locks.lines().any(|line| is_lock_line(line, &wanted)) {
+        return None;
+    }
+    for process in fs::read_dir("/proc").ok()?.flatten() {
+        let Some(process_id) = process.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        if has_lock(&process.path(), &wanted) {
+            let command = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            return Some(LockHolder { process_id, command: command.trim_end().to_owned() });
+        }
+    }
+    None
 }
 
-/// `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`; lines of waiters have `->` after the number.
-fn parse_lock_line(line: &str, wanted: &str) -> Option<u32> {
+/// Whether a descriptor of the process at this path in /proc has the lock.
+fn has_lock(process: &Path, wanted: &str) -> bool {
+    let descriptors = fs::read_dir(process.join("fdinfo")).into_iter().flatten().flatten();
+    descriptors.map(|descriptor| fs::read_to_string(descriptor.path()).unwrap_or_default()).any(|shown| {
+        shown.lines().filter_map(|line| line.strip_prefix("lock:")).any(|line| is_lock_line(line, wanted))
+    })
+}
+
+/// `1: OFDLCK ADVISORY  WRITE -1 08:01:5678 0 EOF`; lines of waiters have `->` after the number.
+fn is_lock_line(line: &str, wanted: &str) -> bool {
     let fields: Vec<&str> = line.split_whitespace().collect();
-    match fields.as_slice() {
-        [_, "FLOCK", _, _, process_id, place, ..] if *place == wanted => process_id.parse().ok(),
-        _ => None,
+    matches!(fields.as_slice(), [_, "OFDLCK", _, _, _, place, ..] if *place == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_of_open_files_are_told_from_others() {
+        assert!(is_lock_line("\t1: OFDLCK ADVISORY  WRITE -1 08:01:5678 0 EOF", "08:01:5678"));
+        assert!(is_lock_line("3: OFDLCK ADVISORY  READ -1 08:01:5678 0 EOF", "08:01:5678"));
+        for other in [
+            "1: FLOCK  ADVISORY  WRITE 12 08:01:5678 0 EOF",
+            "1: -> OFDLCK ADVISORY  WRITE -1 08:01:5678 0 EOF",
+            "1: OFDLCK ADVISORY  WRITE -1 08:01:567 0 EOF",
+            "",
+        ] {
+            assert!(!is_lock_line(other, "08:01:5678"), "{other}");
+        }
     }
 }

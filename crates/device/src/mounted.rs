@@ -105,7 +105,8 @@ fn mountpoint_of(line: &[u8], number: &str, name: &Path, servers: Servers) -> Op
             let is_named = servers == Servers::Count && source == Path::new("/dev").join(name);
             return is_named.then_some(());
         }
-        let status = rustix::fs::stat(&source).ok()?;
+        // Other sources are words of any kind, which would be looked for in this process's directory.
+        let status = source.is_absolute().then(|| rustix::fs::stat(&source).ok())??;
         let is_node = FileType::from_raw_mode(status.st_mode) == FileType::BlockDevice;
         (is_node && number == format!("{}:{}", major(status.st_rdev), minor(status.st_rdev))).then_some(())
     };

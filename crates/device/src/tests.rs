@@ -290,6 +290,29 @@ fn writers_are_alone_and_readers_are_not() {
 }
 
 #[test]
+fn a_flock_of_others_is_left_to_them() {
+    let scratch = Scratch::new("flock");
+    std::fs::write(&scratch.0, [1; 100]).unwrap();
+    let file = std::fs::File::open(&scratch.0).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let writer = FileDevice::open(&scratch.0, &OpenOptions::writer()).unwrap();
+    // Closing another descriptor of the same file takes no lock away.
+    drop((std::fs::File::open(&scratch.0).unwrap(), file));
+    assert!(FileDevice::open(&scratch.0, &OpenOptions::reader()).is_err());
+    drop(writer);
+    // One that can't write learns whether it is alone, and keeps writers away.
+    let alone = OpenOptions { read_only: true, lock: LockMode::Exclusive, ..OpenOptions::default() };
+    let reader = FileDevice::open(&scratch.0, &OpenOptions::reader()).unwrap();
+    let refused = FileDevice::open(&scratch.0, &alone).unwrap_err();
+    assert!(matches!(refused.kind, DeviceErrorKind::Busy { .. }), "{refused}");
+    drop(reader);
+    let first = FileDevice::open(&scratch.0, &alone).unwrap();
+    assert!(FileDevice::open(&scratch.0, &OpenOptions::writer()).is_err());
+    drop(first);
+    assert!(FileDevice::open(&scratch.0, &OpenOptions::writer()).is_ok());
+}
+
+#[test]
 fn a_file_cut_short_by_others_is_out_of_range() {
     for backend in [Backend::Threads, Backend::Uring] {
         let scratch = Scratch::new(&format!("cut-{backend:?}"));

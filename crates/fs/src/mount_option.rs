@@ -30,6 +30,14 @@ pub enum OptionError {
         /// Which feature is missing.
         source: CodecError,
     },
+    /// Two options that do not go together.
+    #[error("{option} and {other} do not go together; leave one of them out")]
+    Excludes {
+        /// One of them.
+        option: &'static str,
+        /// The other.
+        other: &'static str,
+    },
     /// An option that is for reading alone.
     #[error("option {option} is for reading alone; give ro with it")]
     NeedsReadOnly {

@@ -236,12 +236,13 @@ pub const OPEN_OPTIONS: &[OpenOption] = &[
         )],
     ),
     vlinder(
-        "owners=keep, owners=me",
-        "whose files these are for an ordinary user",
+        "owners=keep, owners=me, owners=root",
+        "whose files these are for an ordinary user: as stored; the user's own; as stored, with the user as their \
+         root, alone (no allow_other), and with nosuid and nodev",
         &[(
             "owners",
-            Apply::Value("word: keep or me", |options, word| {
-                let owners = [("keep", Owners::Keep), ("me", Owners::Me)];
+            Apply::Value("word: keep, me or root", |options, word| {
+                let owners = [("keep", Owners::Keep), ("me", Owners::Me), ("root", Owners::Root)];
                 options.owners = owners.into_iter().find(|(known, _)| *known == word)?.1;
                 Some(())
             }),

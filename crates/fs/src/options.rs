@@ -50,6 +50,9 @@ pub enum Owners {
     Keep,
     /// All are shown as those of the opener, who acts as their owner; what is stored stays.
     Me,
+    /// As stored, and the user who mounts acts as root: a front end makes each of that user's requests one of
+    /// the superuser's, and lets no other user in.
+    Root,
 }
 
 /// As Linux: `BTRFS_DEFAULT_COMMIT_INTERVAL`, fs/btrfs/fs.h.

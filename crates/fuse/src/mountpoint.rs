@@ -40,11 +40,14 @@ fn mount_directly(options: &MountOptions, source: &str, mountpoint: &Path) -> Re
         rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(|errno| MountError::Device { errno })?;
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let mut data = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        "fd={},rootmode=40000,user_id={},group_id={}",
         device.as_raw_fd(),
         user.as_raw(),
         group.as_raw()
     );
+    if !options.acts_as_root() {
+        data.push_str(",default_permissions");
+    }
     if options.allow_other {
         data.push_str(",allow_other");
     }
@@ -58,11 +61,9 @@ fn mount_directly(options: &MountOptions, source: &str, mountpoint: &Path) -> Re
 /// The options for `fusermount3`, which splits them at commas.
 fn helper_options(options: &MountOptions, source: &str) -> String {
     let escaped = |text: &str| text.replace('\\', "\\\\").replace(',', "\\,");
-    let mut list = vec![
-        format!("fsname={}", escaped(source)),
-        format!("subtype={}", escaped(&options.subtype)),
-        "default_permissions".into(),
-    ];
+    let mut list =
+        vec![format!("fsname={}", escaped(source)), format!("subtype={}", escaped(&options.subtype))];
+    list.extend((!options.acts_as_root()).then(|| "default_permissions".to_owned()));
     let names = [
         (MountFlags::RDONLY, "ro"),
         (MountFlags::NOEXEC, "noexec"),

@@ -153,7 +153,7 @@ pub const MOUNT_OPTIONS: &[MountOption<MountOptions>] = &[
             ("nousers", Apply::Flag(|_| {})),
             ("noowner", Apply::Flag(|_| {})),
             ("nogroup", Apply::Flag(|_| {})),
-            // It is always on.
+            // It is always on, but with owners=root.
             ("default_permissions", Apply::Flag(|_| {})),
             ("comment", Apply::MayHaveValue("text", |_, value| value.map(drop))),
             ("x-", Apply::AnyThatBeginsSo),

@@ -6,7 +6,7 @@ use rustix::mount::MountFlags;
 use vlinder_base::inode_clock::InodeClock;
 use vlinder_base::sync::Arc;
 use vlinder_base::thread;
-use vlinder_fs::OpenOptions;
+use vlinder_fs::{OpenOptions, OptionError, Owners};
 
 /// One thread may be waiting for the disk while other programs ask for what is in memory.
 const MIN_DEFAULT_THREADS: usize = 2;
@@ -48,6 +48,30 @@ pub struct MountOptions {
     pub remount: bool,
     /// The options that only the file system knows, as they were given.
     pub of_filesystem: Vec<String>,
+}
+
+impl MountOptions {
+    /// The user who mounts acts as root in the file system (`owners=root`).
+    pub(crate) fn acts_as_root(&self) -> bool {
+        self.filesystem.owners == Owners::Root
+    }
+
+    /// Flags that the options bring with them. A user who acts as root in an image makes set-id programs of
+    /// anybody's, and device nodes: they get no rights.
+    pub(crate) fn forced_flags(&self) -> MountFlags {
+        if self.acts_as_root() { MountFlags::NOSUID | MountFlags::NODEV } else { MountFlags::empty() }
+    }
+
+    /// Whether the options go together.
+    ///
+    /// # Errors
+    /// [`OptionError::Excludes`]: others would act as root, too.
+    pub fn check(&self) -> Result<(), OptionError> {
+        if self.acts_as_root() && self.allow_other {
+            return Err(OptionError::Excludes { option: "owners=root", other: "allow_other" });
+        }
+        Ok(())
+    }
 }
 
 impl Default for MountOptions {

@@ -43,11 +43,14 @@ pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<Vec<String>,
     // Before the server is talked to, which may be another user's.
     let (held, before) = (HeldMount::of(&entry).map_err(system)?, entry.flags);
     let mut server = Client::connect_to(entry).map_err(refused)?;
-    let after = flags_after(before, options);
-    let read_only = after.contains(MountFlags::RDONLY);
     let Answer::Mount(information) = server.request(&Request::Mount).map_err(refused)? else {
         return Err(refused(server.unexpected()));
     };
+    // What the mount was made with stays, whatever the options of this call say.
+    let acts_as_root = information.options.iter().any(|option| option == "owners=root");
+    let forced = if acts_as_root { MountFlags::NOSUID | MountFlags::NODEV } else { MountFlags::empty() };
+    let after = flags_after(before, options) | forced;
+    let read_only = after.contains(MountFlags::RDONLY);
     if let (false, Some(reason)) = (read_only, information.read_only) {
         return Err(failed(format!("it takes no changes ({reason}); unmount it, and mount it for writing")));
     }

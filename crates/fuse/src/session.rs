@@ -117,7 +117,9 @@ pub fn mount_filesystem(
     mountpoint: &Path,
 ) -> Result<Session, MountError> {
     let mountpoint = mountpoint::check(mountpoint)?;
+    options.check()?;
     options.flags.set(rustix::mount::MountFlags::RDONLY, filesystem.is_read_only());
+    options.flags |= options.forced_flags();
     let source = match (&options.source, devices.first()) {
         (Some(source), _) => source.clone(),
         (None, Some(device)) => mountpoint::shown(&ImageName::of(device).canonical().to_path()),
@@ -130,7 +132,9 @@ pub fn mount_filesystem(
         threads: options.threads,
         writeback: options.writeback,
         kernel_kills_privileges: options.kernel_kills_privileges,
-        acls: filesystem.options().acl,
+        // With ACLs the kernel judges permissions by itself.
+        acls: filesystem.options().acl && !options.acts_as_root(),
+        acts_as_root: options.acts_as_root(),
         validity: VALIDITY,
     };
     let service =

@@ -39,6 +39,9 @@ pub struct MkfsOptions {
     compression: Option<Compression>,
     subvolumes: Vec<inner::SubvolumeDirectory>,
     shrink: bool,
+    inode_flags: Vec<inner::PathFlags>,
+    owner: Option<(u32, u32)>,
+    owner_table: Option<PathBuf>,
 }
 
 /// What was made.
@@ -170,8 +173,32 @@ impl MkfsOptions {
         self
     }
 
-    /// The time of what has no other; the present without this. With it, what is copied has its time of
-    /// modification as that of access, too, so that a copy of the source gives the same image.
+    /// A file or directory of the source whose data are overwritten in place and have no checksums, with all
+    /// below it (`nodatacow`).
+    #[must_use]
+    pub fn no_data_cow(mut self, path: impl Into<PathBuf>) -> Self {
+        self.inode_flags.push(inner::PathFlags { path: path.into(), no_data_cow: true, no_data_sum: true });
+        self
+    }
+
+    /// User and group of everything in the image, in place of the source's.
+    #[must_use]
+    pub fn owner(mut self, user: u32, group: u32) -> Self {
+        self.owner = Some((user, group));
+        self
+    }
+
+    /// A file that says owners, modes and device nodes, a line a path, as genext2fs takes it. It counts
+    /// before [`owner`](Self::owner), and makes what the source does not have.
+    #[must_use]
+    pub fn owner_table(mut self, table: impl Into<PathBuf>) -> Self {
+        self.owner_table = Some(table.into());
+        self
+    }
+
+    /// The time of what has no other; the present without this. With it, nothing that is copied has a later
+    /// time, and its time of modification is that of access, too, so that a copy of the source gives the same
+    /// image.
     #[must_use]
     pub fn time(mut self, time: SystemTime) -> Self {
         let time = timestamp(time);
@@ -205,8 +232,11 @@ impl MkfsOptions {
 
     fn root_directory(&self) -> Result<Option<inner::RootDirectory>> {
         let Some(path) = self.source.clone() else {
+            let has_owners =
+                self.owner.is_some() || self.owner_table.is_some() || !self.inode_flags.is_empty();
             let is_plain = self.compression.is_none() && self.subvolumes.is_empty() && !self.shrink;
-            let what = "compression, subvolumes and shrinking are of what is copied; give a source directory";
+            let is_plain = is_plain && !has_owners;
+            let what = "compression, subvolumes, flags, owners and shrinking are of what is copied; give a source directory";
             return if is_plain { Ok(None) } else { Err(Error::new(ErrorKind::InvalidInput, what)) };
         };
         Ok(Some(inner::RootDirectory {
@@ -214,6 +244,9 @@ impl MkfsOptions {
             compress: self.compression.map(Compression::option),
             subvolumes: self.subvolumes.clone(),
             shrink: self.shrink,
+            inode_flags: self.inode_flags.clone(),
+            owner: self.owner,
+            owner_table: self.owner_table.clone(),
         }))
     }
 }

@@ -7,7 +7,7 @@ use vlinder_partitions::{OpenError, PartitionError};
 use vlinder_volume::VolumeError;
 
 use super::raw::ParameterError;
-use super::source::SourceError;
+use super::source::{ArchiveFault, SourceError};
 
 /// Why no file system was made.
 #[derive(Debug, thiserror::Error)]
@@ -73,9 +73,44 @@ pub enum MkfsError {
         /// Why not.
         what: &'static str,
     },
+    /// A file that can't have the flags that were asked for.
+    #[error("--inode-flags {path}: {what}")]
+    InodeFlags {
+        /// As given.
+        path: String,
+        /// Why not.
+        what: &'static str,
+    },
     /// More than one default subvolume.
     #[error("--subvol: only one subvolume can be the default")]
     SecondDefault,
+    /// A line of the table of owners that says nothing that can be done.
+    #[error("{table}: line {line}: {what}")]
+    OwnerTable {
+        /// The table.
+        table: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// An archive that can't be taken for a source.
+    #[error("{archive}: {fault} (at byte {byte} of what it unpacks to)")]
+    Archive {
+        /// The archive.
+        archive: String,
+        /// How far it was read.
+        byte: u64,
+        /// What is wrong.
+        #[source]
+        fault: ArchiveFault,
+    },
+    /// The archive is the image's file.
+    #[error("{archive} is the image, too, which would be overwritten; put the image elsewhere")]
+    TargetIsSource {
+        /// The archive.
+        archive: String,
+    },
     /// The source directory can't be read.
     #[error(transparent)]
     Source(#[from] SourceError),

@@ -23,7 +23,9 @@
 mod compact;
 mod error;
 mod features;
+mod inode_flags;
 mod options;
+mod owner_table;
 mod populate;
 mod progress;
 pub mod raw;
@@ -50,15 +52,17 @@ use vlinder_volume::Profile;
 
 pub use error::MkfsError;
 pub use features::FeatureError;
+pub use inode_flags::PathFlags;
 pub use options::{FormatOptions, MkfsOptions, RootDirectory};
 pub use populate::Copied;
 pub use progress::Progress;
 pub use raw::{MkfsFeatures, ParameterError};
 pub use signature::{Signature, find_signature};
-pub use source::{DroppedSource, SourceError, read_source};
+pub use source::{ArchiveFault, DroppedSource, SourceError, read_source};
 pub use subvolumes::{SubvolumeAccess, SubvolumeDirectory};
 
 use raw::{MkfsParameters, MkfsUuids};
+use source::{Source, SourceChoice};
 use target::Target;
 use unannounced::Unannounced;
 
@@ -97,12 +101,20 @@ pub fn mkfs(
 ) -> Result<Report, MkfsError> {
     let mut notes = Vec::new();
     let mut parameters = decide_parameters(options, &mut notes)?;
-    let subvolumes = match &options.root_directory {
-        Some(root) => subvolumes::resolve(&root.path, &root.subvolumes)?,
-        None => Default::default(),
+    let time = Moment::new(parameters.time.seconds, parameters.time.nanoseconds);
+    let open = |root: &RootDirectory| {
+        Source::open(&SourceChoice {
+            path: &root.path,
+            owner: root.owner,
+            owner_table: root.owner_table.as_deref(),
+            latest: options.time,
+            present: time,
+            interrupted: &options.interrupted,
+        })
     };
+    let filling = options.root_directory.as_ref().map(|root| Filling::new(root, open(root)?)).transpose()?;
     let mut target = Target::open(options, target, &parameters)?;
-    let Some(root) = &options.root_directory else {
+    let Some(filling) = filling else {
         parameters.device_bytes = target.size_bytes();
         let image = raw::make(&parameters)?;
         target.clear(options.discard)?;
@@ -111,7 +123,12 @@ pub fn mkfs(
         let size_bytes = target.size_bytes();
         return Ok(Report { parameters, size_bytes, copied: Copied::default(), notes });
     };
-    let (copied, device, size_bytes) = fill(options, root, &parameters, &mut target, &subvolumes, progress)?;
+    let (root, source) = (filling.root, &filling.source);
+    if source.is_file(target.device().host_identity()?) {
+        return Err(MkfsError::TargetIsSource { archive: root.path.display().to_string() });
+    }
+    notes.extend_from_slice(source.notes());
+    let (copied, device, size_bytes) = fill(options, &filling, &parameters, &mut target, progress)?;
     // It was set while the last of it was committed.
     if options.interrupted.load(Ordering::Relaxed) {
         return Err(MkfsError::Interrupted);
@@ -121,14 +138,29 @@ pub fn mkfs(
     Ok(Report { parameters, size_bytes, copied, notes })
 }
 
+/// What a file system is filled with.
+struct Filling<'a> {
+    root: &'a RootDirectory,
+    source: Source,
+    subvolumes: subvolumes::ByPath,
+    inode_flags: inode_flags::FlagsByPath,
+}
+
+impl<'a> Filling<'a> {
+    fn new(root: &'a RootDirectory, source: Source) -> Result<Self, MkfsError> {
+        let subvolumes = subvolumes::resolve(&source, &root.path, &root.subvolumes)?;
+        let inode_flags = inode_flags::resolve(&source, &root.inode_flags)?;
+        Ok(Self { root, source, subvolumes, inode_flags })
+    }
+}
+
 /// Makes an empty file system, fills it, and makes the least image of it. The device that comes back holds
 /// its superblocks; beside it the size of the file system.
 fn fill(
     options: &MkfsOptions,
-    root: &RootDirectory,
+    Filling { root, source, subvolumes, inode_flags }: &Filling<'_>,
     parameters: &MkfsParameters,
     target: &mut Target,
-    subvolumes: &subvolumes::ByPath,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Copied, Arc<Unannounced>, u64), MkfsError> {
     let data_end = target.data_end();
@@ -146,8 +178,9 @@ fn fill(
         Filesystem::open_devices(vec![Arc::clone(&device) as _], open_options(parameters, root))?;
     let population = populate::Population {
         filesystem: &filesystem,
-        source: &root.path,
+        source,
         subvolumes,
+        inode_flags,
         target: target.device().host_identity()?,
         size_bytes: data_end,
         threads: options.threads.unwrap_or_else(thread::available_parallelism),

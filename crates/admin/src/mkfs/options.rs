@@ -10,6 +10,7 @@ use vlinder_format::Uuid;
 use vlinder_fs::CompressOption;
 use vlinder_volume::Profile;
 
+use super::inode_flags::PathFlags;
 use super::raw::MkfsFeatures;
 use super::subvolumes::SubvolumeDirectory;
 
@@ -33,9 +34,9 @@ pub struct MkfsOptions {
     pub discard: bool,
     /// What to fill it with.
     pub root_directory: Option<RootDirectory>,
-    /// The time of what has no other (`SOURCE_DATE_EPOCH`); the present where none is given. With it, what is
-    /// copied has its time of modification as that of access, too: a copy of the source, or the same after
-    /// someone has read it, gives the same image.
+    /// The time of what has no other (`SOURCE_DATE_EPOCH`); the present where none is given. With it, nothing
+    /// that is copied has a later time, and its time of modification is that of access, too: a copy of the
+    /// source, or the same after someone has read it, gives the same image.
     pub time: Option<Moment>,
     /// Threads that read the source; as many as cores where none is given.
     pub threads: Option<usize>,
@@ -106,11 +107,27 @@ pub struct RootDirectory {
     pub shrink: bool,
     /// Store files with the same bytes once.
     pub dedupe: bool,
+    /// Files and directories that get flags of Btrfs (`--inode-flags`).
+    pub inode_flags: Vec<PathFlags>,
+    /// User and group of everything, in place of the source's (`--owner`).
+    pub owner: Option<(u32, u32)>,
+    /// A table of owners, modes and device nodes as genext2fs takes it (`--owner-table`); it counts before
+    /// `owner`.
+    pub owner_table: Option<PathBuf>,
 }
 
 impl RootDirectory {
     /// This directory, uncompressed, in one subvolume.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), compress: None, subvolumes: Vec::new(), shrink: false, dedupe: false }
+        Self {
+            path: path.into(),
+            compress: None,
+            subvolumes: Vec::new(),
+            shrink: false,
+            dedupe: false,
+            inode_flags: Vec::new(),
+            owner: None,
+            owner_table: None,
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Filling a new file system from a directory of the host.
 //!
-//! One thread writes, as the source's [`Sink`], in the order that [`source::read`] gives; so the image
+//! One thread writes, as the source's [`Sink`], in the order that [`Source::read`] gives; so the image
 //! depends on the source alone, not on the number of threads that read it. A directory's extended attributes,
 //! owner and times are set when all its names are there: its default ACL and properties are not for what was
 //! copied, and each new name would change its times.
@@ -9,21 +9,19 @@ mod doubles;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
-use std::path::Path;
 
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_device::HostIdentity;
 use vlinder_fs::{
     AttributeMode, Caller, Capabilities, ContentTimes, DeviceNumber, FileType, Filesystem, FsError, GroupId,
-    Inode, NewFileName, Refusal, RootId, SetAttributes, SetTime, Timestamp, UserId, WriteOrigin,
+    Inode, InodeFlags, NewFileName, Refusal, RootId, SetAttributes, SetTime, Timestamp, UserId, WriteOrigin,
 };
 
 use super::error::MkfsError;
+use super::inode_flags::{FlagsByPath, HANDED_DOWN};
 use super::progress::Progress;
-use super::source::{
-    self, Content, Entry, Kind, Reading, Sink, SourceDirectory, SourceError, join, open_source, shown,
-};
+use super::source::{Content, Entry, Kind, Reading, Sink, Source, SourceDirectory, SourceError, join, shown};
 use super::subvolumes::{SubvolumeAccess, SubvolumeDirectory};
 use doubles::{Fingerprint, StoredFiles};
 
@@ -55,10 +53,12 @@ pub struct Copied {
 /// What to copy from where.
 pub(super) struct Population<'a> {
     pub(super) filesystem: &'a Filesystem,
-    /// The source directory.
-    pub(super) source: &'a Path,
+    /// The source.
+    pub(super) source: &'a Source,
     /// Directories that become subvolumes, by path below the source directory.
     pub(super) subvolumes: &'a HashMap<Vec<u8>, SubvolumeDirectory>,
+    /// Flags that files and directories get, by path below the source directory.
+    pub(super) inode_flags: &'a FlagsByPath,
     /// The image, so that it is not copied into itself.
     pub(super) target: HostIdentity,
     pub(super) size_bytes: u64,
@@ -75,11 +75,13 @@ pub(super) struct Population<'a> {
 impl Population<'_> {
     /// Copies everything. The caller commits.
     pub(super) fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<Copied, MkfsError> {
-        let root = open_source(self.source)?;
-        let entry = source::root_entry(&root)?;
+        let entry = self.source.root_entry()?;
         let inode = self.filesystem.root()?;
+        if let Some(flags) = self.inode_flags.get(&b""[..]) {
+            self.set_flags(&inode, &entry, *flags)?;
+        }
         let sector_bytes = usize::try_from(self.filesystem.sector_size()).unwrap_or(usize::MAX);
-        source::read(root, self.threads, sector_bytes, |reading| {
+        let read = self.source.read(self.threads, sector_bytes, |reading| {
             let level = NewDirectory { inode, entry: Some(entry), above_bytes: 0, below: VecDeque::new() };
             let mut writer = Writer {
                 population: self,
@@ -101,8 +103,15 @@ impl Population<'_> {
             reading.give_to(&mut writer)?;
             writer.finish_subvolumes()?;
             Ok(writer.copied)
-        })
-        .map_err(|source| MkfsError::NoThreads { source })?
+        });
+        read.map_err(|source| MkfsError::NoThreads { source })?
+    }
+}
+
+impl Population<'_> {
+    fn set_flags(&self, inode: &Arc<Inode>, entry: &Entry, flags: InodeFlags) -> Result<(), FsError> {
+        let change = |present: InodeFlags, _| Ok(present.with(flags));
+        self.filesystem.attributes().change_flags(&owner_of(entry), inode, change)
     }
 }
 
@@ -259,6 +268,7 @@ impl Writer<'_> {
         }
         match entry.kind {
             Kind::Directory => {
+                self.set_flags(&inode, &entry).map_err(|error| self.fail(&entry, error))?;
                 self.levels
                     .last_mut()
                     .expect("the source's root is never left")
@@ -277,11 +287,27 @@ impl Writer<'_> {
         let (inode, done) = (Arc::clone(inode), *rest == 0);
         self.population.filesystem.names().link(&owner_of(entry), &inode, parent, &entry.name)?;
         // Linking set the time of change; it is the clock's anyway.
+        if entry.is_in_table {
+            // The table may name any of a file's names.
+            self.set_attributes(&inode, entry)?;
+        }
         self.copied.hard_links += 1;
         if done {
             self.links.remove(key);
         }
         Ok(true)
+    }
+
+    /// Sets the flags that a file or directory is to have, while it is empty: those of its path, and those
+    /// that the directory above hands down.
+    fn set_flags(&self, inode: &Arc<Inode>, entry: &Entry) -> Result<(), FsError> {
+        if self.population.inode_flags.is_empty() {
+            return Ok(());
+        }
+        let above = InodeFlags(self.level().inode.flags().0 & HANDED_DOWN.0);
+        let own = self.population.inode_flags.get(&join(&self.path, &entry.name)).copied();
+        let flags = above.with(own.unwrap_or(InodeFlags::NONE));
+        if inode.flags().has(flags) { Ok(()) } else { self.population.set_flags(inode, entry, flags) }
     }
 
     fn make(&mut self, parent: &Arc<Inode>, entry: &Entry) -> Result<Arc<Inode>, MkfsError> {
@@ -343,6 +369,9 @@ impl Writer<'_> {
         inode: &Arc<Inode>,
         mut entry: Entry,
     ) -> Result<(), MkfsError> {
+        if matches!(entry.kind, Kind::Regular(_)) {
+            self.set_flags(inode, &entry).map_err(|error| self.fail(&entry, error))?;
+        }
         if let Kind::Regular(content) = &mut entry.kind {
             match std::mem::replace(content, Content::Unread) {
                 Content::Loaded(bytes) if self.may_share(entry.size_bytes) => {

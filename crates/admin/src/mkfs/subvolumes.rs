@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::error::MkfsError;
+use super::source::Source;
 
 /// Whether a subvolume takes changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,18 +52,34 @@ impl SubvolumeDirectory {
 pub(super) type ByPath = HashMap<Vec<u8>, SubvolumeDirectory>;
 
 /// Looks the directories up below the source directory.
-pub(super) fn resolve(source: &Path, subvolumes: &[SubvolumeDirectory]) -> Result<ByPath, MkfsError> {
+pub(super) fn resolve(
+    source: &Source,
+    root: &Path,
+    subvolumes: &[SubvolumeDirectory],
+) -> Result<ByPath, MkfsError> {
+    let is_archive = source.archive_has_directory(b"").is_some();
     let target = |path: &Path, source| MkfsError::Target { target: path.display().to_string(), source };
-    let base = source.canonicalize().map_err(|error| target(source, error))?;
+    let base =
+        if is_archive { PathBuf::new() } else { root.canonicalize().map_err(|error| target(root, error))? };
     let mut found = ByPath::new();
     for subvolume in subvolumes {
         let refuse = |what| MkfsError::Subvolume { path: subvolume.path.display().to_string(), what };
         // An absolute path counts from the source directory, too.
         let below = subvolume.path.strip_prefix("/").unwrap_or(&subvolume.path);
-        let path = base.join(below).canonicalize().map_err(|_| refuse("no such directory in the source"))?;
-        if !path.is_dir() {
-            return Err(refuse("not a directory"));
-        }
+        let path = if is_archive {
+            let names: PathBuf = below.components().collect();
+            if source.archive_has_directory(names.as_os_str().as_bytes()) != Some(true) {
+                return Err(refuse("no such directory in the archive"));
+            }
+            names
+        } else {
+            let path =
+                base.join(below).canonicalize().map_err(|_| refuse("no such directory in the source"))?;
+            if !path.is_dir() {
+                return Err(refuse("not a directory"));
+            }
+            path
+        };
         let below = path.strip_prefix(&base).map_err(|_| refuse("leads out of the source directory"))?;
         if below.as_os_str().is_empty() {
             return Err(refuse("is the source directory itself, which becomes the top-level subvolume"));

@@ -40,6 +40,12 @@ pub(crate) fn make(options: &MkfsOptions, target: &Path) -> Result<Report, MkfsE
     mkfs(options, target, &mut |_| {})
 }
 
+/// The names of a file's extended attributes.
+pub(crate) fn attributes(files: &vlinder_fs::path::Files, path: &str) -> Vec<Vec<u8>> {
+    let inode = files.resolve(Path::new(path)).unwrap();
+    files.filesystem().attributes().extended_attributes(&inode).unwrap()
+}
+
 /// Bytes that look like data and can be compressed by about half.
 pub(crate) fn content(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -62,7 +68,7 @@ pub(crate) fn set_time(path: &Path, seconds: i64, nanoseconds: i64) {
     rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags).unwrap();
 }
 
-fn set_attribute(path: &Path, name: &str, value: &[u8]) {
+pub(crate) fn set_attribute(path: &Path, name: &str, value: &[u8]) {
     rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
 }
 
@@ -89,7 +95,7 @@ fn make_node(path: &Path, kind: rustix::fs::FileType, device: (u32, u32)) {
     rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, number).unwrap();
 }
 
-fn chown(path: &Path, user: u32, group: u32) {
+pub(crate) fn chown(path: &Path, user: u32, group: u32) {
     std::os::unix::fs::lchown(path, Some(user), Some(group)).unwrap();
 }
 
@@ -491,7 +497,7 @@ fn an_error_leaves_no_image_and_names_its_place() {
     ));
     assert!(!inside.exists());
     let absent = filled(&scratch.join("absent"));
-    assert!(matches!(error_of(&absent, &inside), MkfsError::Target { .. }));
+    assert!(matches!(error_of(&absent, &inside), MkfsError::SourceDirectory { .. }));
     let subvolume = |paths: &[&str]| {
         let mut root = RootDirectory::new(&source);
         root.subvolumes = paths.iter().map(|path| SubvolumeDirectory::parse(path.as_ref())).collect();

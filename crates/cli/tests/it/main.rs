@@ -1,6 +1,7 @@
 //! The command as users call it: what it prints, changes, refuses and leaves behind.
 
 mod advice;
+mod archives;
 mod attributes;
 mod backup;
 mod btrbk;
@@ -10,6 +11,7 @@ mod common;
 mod condition;
 mod diff;
 mod du;
+mod fake_root;
 mod few_threads;
 mod filemap;
 mod files;
@@ -18,6 +20,7 @@ mod fstrim;
 mod generate;
 mod hostile;
 mod hostile_fields;
+mod image_builders;
 mod inspect;
 mod json;
 mod late_errors;

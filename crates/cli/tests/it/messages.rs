@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{end, make_image, run, target, tool, vlinder};
 use vlinder_codec::checksum::{ChecksumKind, checksum};
+use vlinder_device::{FileDevice, OpenOptions};
 use vlinder_format::features::{CompatReadOnlyFeatures, IncompatFeatures};
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
 use vlinder_testkit::{Scratch, require};
@@ -166,13 +167,13 @@ fn a_read_only_option_forbids_verbs_that_write() {
 fn an_image_in_use_is_told_with_who_uses_it() {
     let scratch = Scratch::new("messages");
     let image = image(&scratch);
-    let file = std::fs::File::open(&image).unwrap();
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockShared).unwrap();
+    let reader = FileDevice::open(&image, &OpenOptions::reader()).unwrap();
     // Readers share.
     run(["ls", &target(&image, "/")]).done();
     let own = format!("in use by process {}", std::process::id());
     run(["mkdir", &target(&image, "/new")]).failed(1, &["disk.img", &own]);
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    drop(reader);
+    let _writer = FileDevice::open(&image, &OpenOptions::writer()).unwrap();
     run(["ls", &target(&image, "/")]).failed(1, &["disk.img", &own]);
 }
 

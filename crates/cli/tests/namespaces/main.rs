@@ -14,6 +14,7 @@ mod namespace;
 #[path = "../it/place.rs"]
 #[allow(dead_code, reason = "the other test program uses the rest")]
 mod place;
+mod rootless;
 mod socket_places;
 mod strangers;
 mod verbs_table;

@@ -119,7 +119,7 @@ impl Executor for FilesystemExecutor {
                 properties::set_property(mount, peer, &path, &name, &value, force)
             }
             Request::RootId { path } => {
-                Ok(Answer::Root { number: mount.resolve(&peer.caller(0), &path)?.id().root.0 })
+                Ok(Answer::Root { number: mount.resolve(&mount.caller(peer, 0), &path)?.id().root.0 })
             }
             Request::InodeResolve { path, inode } => resolve_inode(mount, peer, &path, inode),
             Request::FileMap { path, from } => report::file_map(mount, peer, &path, from),

@@ -30,7 +30,7 @@ pub(super) fn property(
     path: &Name,
     name: &str,
 ) -> Result<Answer, ErrorBody> {
-    let caller = peer.caller(0);
+    let caller = mount.caller(peer, 0);
     let inode = mount.resolve(&caller, path)?;
     let value = match name {
         "ro" => Some(Name::from(mount.subvolume_root(&inode, path)?.is_read_only().to_string().as_str())),
@@ -55,7 +55,7 @@ pub(super) fn set_property(
     value: &Name,
     force: bool,
 ) -> Result<Answer, ErrorBody> {
-    let caller = peer.caller(0);
+    let caller = mount.caller(peer, 0);
     let inode = mount.resolve(&caller, path)?;
     match name {
         "ro" => {

@@ -36,7 +36,7 @@ pub(super) fn file_map(
     path: &Name,
     from: u64,
 ) -> Result<Answer, ErrorBody> {
-    let caller = peer.caller(0);
+    let caller = mount.caller(peer, 0);
     let inode = mount.resolve(&caller, path)?;
     let at = |error: vlinder_fs::FsError| ErrorBody::from_fs(&error).at(path.to_string());
     mount.filesystem.rights().access(&caller, &inode, Access::READ).map_err(at)?;

@@ -1,7 +1,7 @@
 //! Which user may do what: the rights that Linux's ioctls ask for.
 
 use rustix::io::Errno;
-use vlinder_fs::{Caller, Capabilities};
+use vlinder_fs::{Caller, Capabilities, Owners};
 use vlinder_transaction::ReadOnlyReason;
 
 use super::served_mount::ServedMount;
@@ -54,7 +54,7 @@ impl ServedMount {
             Request::SubvolumeSetDefault { .. } | Request::LabelSet { .. } => self.require_privilege(peer),
             Request::PropertySet { name, .. } if name == "label" => self.require_privilege(peer),
             Request::PropertySet { path, name, .. } if name == "ro" && !self.is_privileged(peer) => {
-                let inode = self.resolve(&peer.caller(0), path)?;
+                let inode = self.resolve(&self.caller(peer, 0), path)?;
                 if self.filesystem.attributes().of(&inode).user.0 == peer.user {
                     return Ok(());
                 }
@@ -66,9 +66,17 @@ impl ServedMount {
         }
     }
 
+    /// The peer as the file system's permissions judge it: with `owners=root` the one who mounted is root.
+    pub(super) fn caller(&self, peer: &Peer, umask: u32) -> Caller {
+        if self.filesystem.options().owners == Owners::Root && peer.user == self.facts.owner {
+            return Caller { umask: umask & 0o777, ..Caller::superuser() };
+        }
+        peer.caller(umask)
+    }
+
     /// The peer, with every capability if it is the mount's owner.
     pub(super) fn administrator(&self, peer: &Peer) -> Caller {
-        let mut caller = peer.caller(0);
+        let mut caller = self.caller(peer, 0);
         if self.is_privileged(peer) {
             caller.capabilities = Capabilities::ALL;
         }

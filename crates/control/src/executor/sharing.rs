@@ -17,7 +17,7 @@ pub(super) fn dedupe(
     (path, offset): (&Name, u64),
     length: u64,
 ) -> Result<Answer, ErrorBody> {
-    let caller = peer.caller(0);
+    let caller = mount.caller(peer, 0);
     let (from, to) = (mount.resolve(&caller, source)?, mount.resolve(&caller, path)?);
     let at = |error: FsError| ErrorBody::from_fs(&error).at(path.to_string());
     let deduped = with_room(&*mount.notifier, || {

@@ -71,7 +71,7 @@ fn prepare(mount: &ServedMount, peer: &Peer, request: &Request) -> Result<Change
 }
 
 fn creation(mount: &ServedMount, peer: &Peer, path: &Name, umask: u32) -> Result<Change, ErrorBody> {
-    let caller = peer.caller(umask);
+    let caller = mount.caller(peer, umask);
     let (directory, name) = mount.resolve_parent(&caller, path)?;
     let (filesystem, notifier) = (mount.filesystem.clone(), Arc::clone(&mount.notifier));
     let (place, inside, own_name) = (path.clone(), Arc::clone(&directory), name.to_vec());
@@ -90,7 +90,7 @@ fn snapshot(
     path: &Name,
     read_only: bool,
 ) -> Result<Change, ErrorBody> {
-    let caller = peer.caller(0);
+    let caller = mount.caller(peer, 0);
     let source_root = mount.resolve(&caller, source)?;
     let root = mount.subvolume_root(&source_root, source)?.id();
     let (directory, name) = mount.resolve_parent(&caller, path)?;
@@ -116,11 +116,11 @@ fn deletion(
     let caller = mount.administrator(peer);
     let (directory, name, place) = match target {
         SubvolumeTarget::Path(path) => {
-            let (directory, name) = mount.resolve_parent(&peer.caller(0), path)?;
+            let (directory, name) = mount.resolve_parent(&mount.caller(peer, 0), path)?;
             let found = mount
                 .filesystem
                 .names()
-                .lookup(&peer.caller(0), &directory, name)
+                .lookup(&mount.caller(peer, 0), &directory, name)
                 .map_err(|error| at(error, path))?;
             mount.subvolume_root(&found, path)?;
             (directory, name.to_vec(), path.clone())
@@ -213,7 +213,7 @@ pub(super) fn await_deletions(
 fn target_root(mount: &ServedMount, peer: &Peer, target: &SubvolumeTarget) -> Result<RootId, ErrorBody> {
     match target {
         SubvolumeTarget::Path(path) => {
-            let inode = mount.resolve(&peer.caller(0), path)?;
+            let inode = mount.resolve(&mount.caller(peer, 0), path)?;
             Ok(mount.subvolume_root(&inode, path)?.id())
         }
         SubvolumeTarget::Number(number) => {

@@ -6,7 +6,7 @@ use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::units::Physical;
 
-use super::transfer;
+use super::{lock, transfer};
 use crate::{Completion, DeviceError, DeviceErrorKind, DeviceKind, Durability, Operation, Request};
 
 /// The open file, shared with the threads that serve it.
@@ -32,7 +32,7 @@ impl Drop for HostFile {
         // release the lock yet. Releasing a lock that was never taken is no error, and nobody could be told
         // of one here.
         for descriptor in std::iter::once(&self.descriptor).chain(&self.below) {
-            let _ = rustix::fs::flock(descriptor, rustix::fs::FlockOperation::Unlock);
+            let _ = lock::unlock(descriptor);
         }
     }
 }

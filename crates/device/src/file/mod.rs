@@ -6,6 +6,7 @@
 
 mod backend;
 mod host_file;
+mod lock;
 mod open;
 mod options;
 mod run;

@@ -3,13 +3,14 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::AtomicU64;
 
 use super::host_file::HostFile;
+use super::lock::lock;
 use super::options::{LockMode, OpenOptions};
 use super::transfer;
 use crate::lock_holder::lock_holder;
@@ -97,20 +98,20 @@ fn finish(path: &Path, flags: OFlags, options: &OpenOptions) -> Result<HostFile,
         }
         _ => return Err(fail(DeviceErrorKind::WrongType)),
     };
-    lock(&descriptor, options.lock).map_err(|errno| match errno {
+    lock(&descriptor, options.lock, !options.read_only).map_err(|errno| match errno {
         Errno::WOULDBLOCK => fail(DeviceErrorKind::Busy { holder: lock_holder(&status).map(Box::new) }),
         other => fail(other.into()),
     })?;
     let below = if kind == DeviceKind::BlockDevice { file_below(&status) } else { None };
-    if let Some((below, status)) = &below
-        && lock(below, options.lock) == Err(Errno::WOULDBLOCK)
+    if let Some(below) = &below
+        && lock(&below.file, options.lock, below.is_writable) == Err(Errno::WOULDBLOCK)
     {
-        return Err(fail(DeviceErrorKind::Busy { holder: lock_holder(status).map(Box::new) }));
+        return Err(fail(DeviceErrorKind::Busy { holder: lock_holder(&below.status).map(Box::new) }));
     }
     Ok(HostFile {
         lies_in_memory: lies_in_memory(&descriptor),
         descriptor,
-        below: below.map(|(below, _)| below),
+        below: below.map(|below| below.file),
         name: name.clone(),
         kind,
         read_only: options.read_only,
@@ -126,22 +127,24 @@ fn lies_in_memory(descriptor: &OwnedFd) -> bool {
     rustix::fs::fstatfs(descriptor).is_ok_and(|status| status.f_type.cast_unsigned() == TMPFS)
 }
 
+/// The file below a loop device.
+struct FileBelow {
+    file: OwnedFd,
+    status: rustix::fs::Stat,
+    is_writable: bool,
+}
+
 /// The file below a loop device, if it is one and the file can be reached. Only its lock matters.
-fn file_below(device: &rustix::fs::Stat) -> Option<(OwnedFd, rustix::fs::Stat)> {
+fn file_below(device: &rustix::fs::Stat) -> Option<FileBelow> {
     let (major, minor) = (rustix::fs::major(device.st_rdev), rustix::fs::minor(device.st_rdev));
     let named = std::fs::read(format!("/sys/dev/block/{major}:{minor}/loop/backing_file")).ok()?;
     let path = named.strip_suffix(b"\n").unwrap_or(&named);
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let descriptor = transfer::retry(|| rustix::fs::open(path, flags, Mode::empty())).ok()?;
-    let status = rustix::fs::fstat(&descriptor).ok()?;
-    Some((descriptor, status))
-}
-
-fn lock(descriptor: &OwnedFd, mode: LockMode) -> Result<(), Errno> {
-    let operation = match mode {
-        LockMode::None => return Ok(()),
-        LockMode::Shared => FlockOperation::NonBlockingLockShared,
-        LockMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
+    let flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let open = |access| transfer::retry(|| rustix::fs::open(path, flags | access, Mode::empty()));
+    let (file, is_writable) = match open(OFlags::RDWR) {
+        Ok(file) => (file, true),
+        Err(_) => (open(OFlags::RDONLY).ok()?, false),
     };
-    transfer::retry(|| rustix::fs::flock(descriptor, operation))
+    let status = rustix::fs::fstat(&file).ok()?;
+    Some(FileBelow { file, status, is_writable })
 }

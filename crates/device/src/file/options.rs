@@ -22,6 +22,7 @@ pub enum LockMode {
     /// Others that lock it shared (readers).
     Shared,
     /// Nobody else that locks. A block device is opened with O_EXCL as well, so a mounted one is refused.
+    /// Together with `read_only` it keeps writers away, and tells whether readers are there already.
     Exclusive,
 }
 

@@ -19,7 +19,12 @@ pub(super) fn errno(error: &FsError) -> Errno {
 /// The requester as the file system sees it, after the kernel has judged modes, ACLs and owners
 /// (`default_permissions`): what the kernel does not tell (further groups, capabilities) must not refuse
 /// again what it allowed. The right to keep set-id bits and to see trusted attributes remains to root.
+///
+/// With `owners=root` the kernel judges nothing, and root may do everything.
 pub(super) fn judged(requester: Requester, umask: u32) -> Caller {
+    if requester.acts_as_root {
+        return Caller { umask: umask & 0o777, ..Caller::superuser() };
+    }
     let mut caller = Caller::user(UserId(requester.user), GroupId(requester.group));
     caller.umask = umask & 0o777;
     caller.capabilities = if requester.user == 0 {
@@ -104,10 +109,13 @@ mod tests {
 
     #[test]
     fn only_root_keeps_set_id_bits_and_sees_trusted_attributes() {
-        let user = judged(Requester { user: 1000, group: 1000, process: 1 }, 0o7022);
+        let user = judged(Requester { user: 1000, group: 1000, process: 1, acts_as_root: false }, 0o7022);
         assert_eq!(user.umask, 0o022);
         assert!(user.has(Capabilities::DAC_OVERRIDE.with(Capabilities::FOWNER)));
         assert!(!user.has(Capabilities::FSETID) && !user.has(Capabilities::SYS_ADMIN));
-        assert!(judged(Requester { user: 0, group: 0, process: 1 }, 0).has(Capabilities::ALL));
+        assert!(
+            judged(Requester { user: 0, group: 0, process: 1, acts_as_root: false }, 0)
+                .has(Capabilities::ALL)
+        );
     }
 }

@@ -51,7 +51,12 @@ impl ExtendedAttributeService for ExtendedAttributes {
                 .attributes()
                 .set_extended_attribute(&caller, &inode, name, value, mode)
                 .map_err(|error| errno(&error))
-        })
+        })?;
+        if is_acl && requester.acts_as_root {
+            // The kernel knows nothing of ACLs on such a mount: that one changes the mode, it has to be told.
+            self.mounted.attributes_changed(inode.id());
+        }
+        Ok(())
     }
 
     fn extended_attribute(&self, requester: Requester, node: NodeNumber, name: &[u8]) -> Reply<Vec<u8>> {

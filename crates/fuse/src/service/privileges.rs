@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_has_nothing() {
-        let nobody = Requester { user: 0, group: 0, process: 0 };
+        let nobody = Requester { user: 0, group: 0, process: 0, acts_as_root: false };
         assert_eq!(Process::of(nobody), Process::default());
         assert!(!judged_by_process(nobody).has(Capabilities::FSETID));
     }

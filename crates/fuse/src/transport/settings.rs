@@ -13,6 +13,8 @@ pub struct Settings {
     pub kernel_kills_privileges: bool,
     /// Permissions go by ACLs as well.
     pub acls: bool,
+    /// Each request is one of root's, whichever user it is of.
+    pub acts_as_root: bool,
     /// How long the kernel may remember names and attributes. It hears of every change, so this is long.
     pub validity: Duration,
 }

@@ -27,6 +27,8 @@ pub struct Requester {
     pub group: u32,
     /// The thread.
     pub process: u32,
+    /// It acts as root, whichever user it is of (`owners=root`): the kernel has judged nothing.
+    pub acts_as_root: bool,
 }
 
 /// A point in time.

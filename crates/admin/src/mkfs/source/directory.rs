@@ -15,9 +15,27 @@ pub(in super::super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
 
 /// A directory of the source.
 pub(in super::super) struct SourceDirectory {
-    pub(in super::super) file: OwnedFd,
+    /// None for a directory that is not one of the host: nothing is opened in it.
+    file: Option<OwnedFd>,
     /// Below the source directory; empty for itself.
     pub(in super::super) path: Vec<u8>,
+}
+
+impl SourceDirectory {
+    /// An open directory of the host.
+    pub(super) fn of_host(file: OwnedFd, path: Vec<u8>) -> Self {
+        Self { file: Some(file), path }
+    }
+
+    /// A directory that only the image has.
+    pub(super) fn made(path: Vec<u8>) -> Self {
+        Self { file: None, path }
+    }
+
+    /// The open directory.
+    pub(super) fn file(&self) -> &OwnedFd {
+        self.file.as_ref().expect("what has to be read lies in directories of the host")
+    }
 }
 
 /// Opens a source directory.
@@ -27,5 +45,5 @@ pub(in super::super) fn open_source(path: &Path) -> Result<Arc<SourceDirectory>,
         path: path.display().to_string(),
         source: errno.into(),
     })?;
-    Ok(Arc::new(SourceDirectory { file, path: Vec::new() }))
+    Ok(Arc::new(SourceDirectory::of_host(file, Vec::new())))
 }

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
+use vlinder_base::clock::Timestamp;
+use vlinder_base::sync::atomic::AtomicBool;
 use vlinder_base::thread;
 
-use super::directory::{SourceDirectory, open_source};
-use super::entry::{Content, Entry, Kind, root_entry};
-use super::reading::{Reading, Sink, read};
+use super::directory::SourceDirectory;
+use super::entry::{Content, Entry, Kind};
+use super::reading::{Reading, Sink};
+use super::source::{Source, SourceChoice};
 use crate::mkfs::error::MkfsError;
 
 /// Sectors of the image that is not made.
@@ -66,13 +69,21 @@ impl DroppedSource {
 /// # Errors
 /// [`MkfsError::SourceDirectory`], [`MkfsError::Source`], [`MkfsError::NoThreads`].
 pub fn read_source(path: &Path, threads: Option<usize>) -> Result<DroppedSource, MkfsError> {
-    let root = open_source(path)?;
-    root_entry(&root)?;
+    let source = Source::open(&SourceChoice {
+        path,
+        owner: None,
+        owner_table: None,
+        latest: None,
+        present: Timestamp::EPOCH,
+        interrupted: &AtomicBool::new(false),
+    })?;
+    source.root_entry()?;
     let threads = threads.unwrap_or_else(thread::available_parallelism);
-    read(root, threads, SECTOR_BYTES, |reading| {
-        let mut dropped = DroppedSource::default();
-        reading.give_to(&mut dropped)?;
-        Ok(dropped)
-    })
-    .map_err(|source| MkfsError::NoThreads { source })?
+    source
+        .read(threads, SECTOR_BYTES, |reading| {
+            let mut dropped = DroppedSource::default();
+            reading.give_to(&mut dropped)?;
+            Ok(dropped)
+        })
+        .map_err(|source| MkfsError::NoThreads { source })?
 }

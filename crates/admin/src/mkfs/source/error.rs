@@ -22,6 +22,16 @@ pub enum SourceError {
         /// Path below the source directory.
         path: String,
     },
+    /// A line of the table of owners that the source does not go with.
+    #[error("{path} (line {line} of the table of owners): {what}; change the line or the source")]
+    Table {
+        /// Path below the source directory.
+        path: String,
+        /// The line, from 1.
+        line: usize,
+        /// Why not.
+        what: &'static str,
+    },
     /// Something that can't be stored.
     #[error("{path}: {what}")]
     Unsupported {

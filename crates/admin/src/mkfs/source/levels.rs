@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 
 use super::directory::{SourceDirectory, join};
-use super::entry::open_quietly;
 use super::error::SourceError;
+use super::load::open_quietly;
 
 /// Levels that stay open, those entered last.
 const MAX_OPEN: usize = 8;
@@ -99,7 +99,7 @@ impl Levels {
 impl Level {
     fn close(&mut self) -> Result<(), SourceError> {
         if let Place::Open(directory) = &self.place {
-            let identity = identity(&directory.file)
+            let identity = identity(directory.file())
                 .map_err(|errno| SourceError::call(&directory.path, "stat", errno))?;
             let name = split(&directory.path).1.to_vec();
             self.place = Place::Closed { name, identity };
@@ -121,14 +121,14 @@ fn reopen(
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP => SourceError::changed(&path),
         errno => SourceError::call(&path, "open", errno),
     };
-    let mut file = open_quietly(&from.file, b"..", flags).map_err(fail)?;
+    let mut file = open_quietly(from.file(), b"..", flags).map_err(fail)?;
     if let Some(name) = sibling {
         file = open_quietly(&file, name, flags).map_err(fail)?;
     }
     if identity(&file).map_err(|errno| SourceError::call(&path, "stat", errno))? != expected {
         return Err(SourceError::changed(&path));
     }
-    Ok(SourceDirectory { file, path })
+    Ok(SourceDirectory::of_host(file, path))
 }
 
 fn identity(file: &OwnedFd) -> Result<Identity, Errno> {

@@ -1,23 +1,31 @@
 //! The tree that a new file system is filled from: listed by one thread, loaded by several, and handed on in
 //! an order that depends on the names alone.
 //!
-//! [`read`] sends [events](messages::Event): a directory's entries in the order of the bytes of their names,
-//! in parts of [`NAMES_IN_PART`](list::NAMES_IN_PART); then, for each directory among them in the same order,
-//! the events of that directory. Small files come with their bytes; large ones are read piecewise
+//! [`Source::read`] gives a [`Sink`] a directory's entries in the order of the bytes of their names, in parts
+//! of [`NAMES_IN_PART`](list::NAMES_IN_PART); then, for each directory among them in the same order,
+//! what that directory holds. Small files come with their bytes; large ones are read piecewise
 //! ([`Reading::contents`]) by the same threads that load entries. A [`Sink`] takes all that.
 
+mod archive;
 mod directory;
 mod dropped;
 mod entry;
 mod error;
+mod host;
 mod levels;
 mod list;
+mod load;
 mod messages;
+mod private_attributes;
 mod reading;
+mod rules;
+mod source;
 
-pub(super) use directory::{SourceDirectory, join, open_source};
+pub use archive::ArchiveFault;
+pub(super) use directory::{SourceDirectory, join};
 pub use dropped::{DroppedSource, read_source};
-pub(super) use entry::{Content, Entry, Kind, root_entry};
+pub(super) use entry::{Content, Entry, Kind};
 pub use error::SourceError;
 pub(super) use error::shown;
-pub(super) use reading::{Reading, Sink, read};
+pub(super) use reading::{Reading, Sink};
+pub(super) use source::{Source, SourceChoice};

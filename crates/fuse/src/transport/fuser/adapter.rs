@@ -8,7 +8,7 @@ use super::answers::{answer_attributes, attributes_of, guarded, to_errno, validi
 use crate::transport::attendance::{Attendance, Turn, Work};
 use crate::transport::locality::Locality;
 use crate::transport::requests::{Opcode, RequestCounters};
-use crate::transport::{Entry, NodeAttributes, Reply, Service, Settings};
+use crate::transport::{Entry, NodeAttributes, Reply, Requester, Service, Settings};
 
 /// Answers for a service.
 pub(super) struct Adapter<S> {
@@ -20,6 +20,12 @@ pub(super) struct Adapter<S> {
 }
 
 impl<S: Service> Adapter<S> {
+    /// The process that sent a request.
+    pub(super) fn requester(&self, request: &Request) -> Requester {
+        let acts_as_root = self.settings.acts_as_root;
+        Requester { user: request.uid(), group: request.gid(), process: request.pid(), acts_as_root }
+    }
+
     pub(super) fn answer<T>(&self, opcode: Opcode, work: impl FnOnce() -> Reply<T>) -> Reply<T> {
         self.requests.count(opcode);
         guarded(work)

@@ -6,23 +6,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::fuser::{
     Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyEmpty,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyXattr, TimeOrNow, WriteFlags,
 };
 use rustix::fs::OFlags;
 
 use crate::transport::{
-    HandleNumber, ListedName, NodeAttributes, NodeNumber, Reply, Requester, SeekFor, SetTime, Time,
-    WriteOrigin,
+    HandleNumber, ListedName, NodeAttributes, NodeNumber, Reply, SeekFor, SetTime, Time, WriteOrigin,
 };
 
 /// More than any answer to a listing takes; the answer's own bound ends it.
 pub(super) const DIRECTORY_ROOM: usize = 128 * 1024;
 
 const TYPE_MASK: u32 = 0o170_000;
-
-pub(super) fn requester(request: &Request) -> Requester {
-    Requester { user: request.uid(), group: request.gid(), process: request.pid() }
-}
 
 pub(super) fn node(number: INodeNo) -> NodeNumber {
     NodeNumber(number.0)

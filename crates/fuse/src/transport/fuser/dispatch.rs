@@ -17,7 +17,7 @@ use ::fuser::{
 use super::adapter::Adapter;
 use super::answers::{
     self, absent, answer_attribute_value, answer_attributes, answer_empty, attributes_of, from_system_time,
-    handle, node, open_flags, requester, set_time, to_errno, unreadable, validity_of, write_origin,
+    handle, node, open_flags, set_time, to_errno, unreadable, validity_of, write_origin,
 };
 use super::features;
 use crate::transport::attendance::Work;
@@ -36,7 +36,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _turn = self.turn(request, Work::Short);
         match self.answer(Opcode::Lookup, || {
-            self.service.names().lookup(requester(request), node(parent), name.as_bytes())
+            self.service.names().lookup(self.requester(request), node(parent), name.as_bytes())
         }) {
             Ok(Some(entry)) => self.answer_entry(reply, Ok(entry)),
             Ok(None) => reply.entry(&self.settings.validity, &absent(), Generation(0)),
@@ -98,7 +98,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
             handle: file_handle.map(handle),
         };
         let result = self.answer(Opcode::SetAttr, || {
-            self.service.attributes().set_attributes(requester(request), node(number), &changes)
+            self.service.attributes().set_attributes(self.requester(request), node(number), &changes)
         });
         self.answer_attributes(reply, result);
     }
@@ -122,7 +122,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
         reply: ReplyEntry,
     ) {
         let _turn = self.turn(request, Work::Short);
-        let (who, parent) = (requester(request), node(parent));
+        let (who, parent) = (self.requester(request), node(parent));
         self.answer_entry(
             reply,
             self.answer(Opcode::MkNod, || {
@@ -141,7 +141,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
         reply: ReplyEntry,
     ) {
         let _turn = self.turn(request, Work::Short);
-        let (who, parent) = (requester(request), node(parent));
+        let (who, parent) = (self.requester(request), node(parent));
         self.answer_entry(
             reply,
             self.answer(Opcode::MkDir, || {
@@ -152,7 +152,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _turn = self.turn(request, Work::Short);
-        let (who, parent) = (requester(request), node(parent));
+        let (who, parent) = (self.requester(request), node(parent));
         answer_empty(
             reply,
             self.answer(Opcode::Unlink, || self.service.names().unlink(who, parent, name.as_bytes())),
@@ -161,7 +161,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _turn = self.turn(request, Work::Short);
-        let (who, parent) = (requester(request), node(parent));
+        let (who, parent) = (self.requester(request), node(parent));
         answer_empty(
             reply,
             self.answer(Opcode::RmDir, || {
@@ -172,7 +172,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let _turn = self.turn(request, Work::Short);
-        let (who, parent, target) = (requester(request), node(parent), target.as_os_str().as_bytes());
+        let (who, parent, target) = (self.requester(request), node(parent), target.as_os_str().as_bytes());
         self.answer_entry(
             reply,
             self.answer(Opcode::Symlink, || {
@@ -192,7 +192,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
         reply: ReplyEmpty,
     ) {
         let _turn = self.turn(request, Work::Short);
-        let (who, parent, new_parent) = (requester(request), node(parent), node(new_parent));
+        let (who, parent, new_parent) = (self.requester(request), node(parent), node(new_parent));
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
         let result = self.answer(Opcode::Rename, || {
             self.service.names().rename(who, parent, name, new_parent, new_name, flags.bits())
@@ -202,7 +202,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
 
     fn link(&self, request: &Request, number: INodeNo, new_parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _turn = self.turn(request, Work::Short);
-        let (who, new_parent) = (requester(request), node(new_parent));
+        let (who, new_parent) = (self.requester(request), node(new_parent));
         self.answer_entry(
             reply,
             self.answer(Opcode::Link, || {
@@ -213,9 +213,9 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(request, Work::Short);
-        match self
-            .answer(Opcode::Open, || self.service.files().open(requester(request), node(number), flags.0))
-        {
+        match self.answer(Opcode::Open, || {
+            self.service.files().open(self.requester(request), node(number), flags.0)
+        }) {
             Ok(opened) => reply.opened(FileHandle(opened.handle.0), open_flags(opened.direct)),
             Err(errno) => reply.error(to_errno(errno)),
         }
@@ -232,7 +232,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
         reply: ReplyCreate,
     ) {
         let _turn = self.turn(request, Work::Short);
-        let (who, parent) = (requester(request), node(parent));
+        let (who, parent) = (self.requester(request), node(parent));
         match self.answer(Opcode::Create, || {
             self.service.files().create(who, parent, name.as_bytes(), mode, umask, flags)
         }) {
@@ -287,7 +287,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
     ) {
         let _turn = self.turn(request, Work::of_transfer(data.len()));
         let origin = write_origin(write_flags, flags, lock_owner);
-        let (who, file, length) = (requester(request), handle(file), data.len());
+        let (who, file, length) = (self.requester(request), handle(file), data.len());
         let answer = move |result| match result {
             Ok(()) => reply.written(u32::try_from(length).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(to_errno(errno)),
@@ -342,7 +342,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(request, Work::Short);
         match self.answer(Opcode::OpenDir, || {
-            self.service.directories().open_directory(requester(request), node(number))
+            self.service.directories().open_directory(self.requester(request), node(number))
         }) {
             // The kernel keeps listings until the directory changes, which it always knows. Without the
             // second flag it drops the listing that it has, asks for the names once more, and keeps these.
@@ -467,7 +467,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
         reply: ReplyEmpty,
     ) {
         let _turn = self.turn(request, Work::Short);
-        let (who, name) = (requester(request), name.as_bytes());
+        let (who, name) = (self.requester(request), name.as_bytes());
         let set = || {
             self.service.extended_attributes().set_extended_attribute(who, node(number), name, value, flags)
         };
@@ -476,7 +476,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
         let _turn = self.turn(request, Work::Short);
-        let (who, name) = (requester(request), name.as_bytes());
+        let (who, name) = (self.requester(request), name.as_bytes());
         let result = self.answer(Opcode::GetXattr, || {
             self.service.extended_attributes().extended_attribute(who, node(number), name)
         });
@@ -496,7 +496,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _turn = self.turn(request, Work::Short);
-        let (who, name) = (requester(request), name.as_bytes());
+        let (who, name) = (self.requester(request), name.as_bytes());
         let remove = || self.service.extended_attributes().remove_extended_attribute(who, node(number), name);
         answer_empty(reply, self.answer(Opcode::RemoveXattr, remove));
     }
@@ -515,7 +515,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
         answer_empty(
             reply,
             self.answer(Opcode::Fallocate, || {
-                self.service.files().allocate(requester(request), handle(file), offset, length, mode)
+                self.service.files().allocate(self.requester(request), handle(file), offset, length, mode)
             }),
         );
     }
@@ -560,7 +560,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
         let from = FilePosition { node: node(from), offset: from_offset };
         let to = FilePosition { node: node(to), offset: to_offset };
         match self.answer(Opcode::CopyFileRange, || {
-            self.service.files().copy_range(requester(request), from, to, length)
+            self.service.files().copy_range(self.requester(request), from, to, length)
         }) {
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(to_errno(errno)),
@@ -579,7 +579,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
         reply: ReplyIoctl,
     ) {
         let _turn = self.turn(request, Work::Long);
-        let who = requester(request);
+        let who = self.requester(request);
         match self
             .answer(Opcode::Ioctl, || self.service.attributes().control(who, node(number), command, data))
         {
