@@ -10,13 +10,17 @@ use vlinder_transaction::ReadOnlyReason;
 
 use crate::ErrorBody;
 pub use crate::file_records::FileRun;
-use crate::limits::as_printable;
+use crate::limits::{as_printable, power_of_two};
 pub use crate::mount_records::{LeasedDevice, MountInformation};
 pub use crate::name::Name;
 pub use crate::stream_records::{PartialRecord, ReceiveRequest, ReceivedSubvolume};
 
 /// The schema of the messages below.
 pub const SCHEMA: &str = "vlinder.control/1";
+
+/// The longest range of one [`Request::FileDedupe`], in bytes (`BTRFS_MAX_DEDUPE_LEN` of Linux): both files are
+/// locked while it is compared, and a hole may be as long as a file can be.
+pub const MAX_DEDUPE_BYTES: u64 = 16 << 20;
 
 /// Which subvolume: the one that a path lies in or leads to, or the one of a number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,7 +161,7 @@ pub enum Request {
         path: Name,
         /// Where its range begins, in bytes.
         offset: u64,
-        /// The bytes of both ranges.
+        /// The bytes of both ranges, [`MAX_DEDUPE_BYTES`] at most.
         length: u64,
     },
     /// Counters and histograms: [`Answer::Statistics`].
@@ -251,7 +255,8 @@ pub enum Answer {
     FileMap {
         /// The file's size.
         size_bytes: u64,
-        /// The file system's sector size.
+        /// The file system's sector size: a power of two.
+        #[serde(deserialize_with = "power_of_two")]
         block_bytes: u64,
         /// The next runs, in order; the file has no more if there are none, or one of them is the last.
         runs: Vec<FileRun>,

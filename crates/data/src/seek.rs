@@ -94,12 +94,7 @@ pub fn extent_map(
     let sector_size = u64::from(store.sector_size());
     let mut mapped: Vec<MappedExtent> = Vec::new();
     let mut search = RunSearch::new(store, node, cache);
-    let handle = match store.engine().read_only_reason() {
-        Some(_) => None,
-        // No commit moves references while the map is made.
-        None => Some(store.engine().begin(Reservation::deletion(0))?),
-    };
-    let mut sharing = Sharing::new(store, handle.as_ref())?;
+    let mut sharing = Sharing::new(store)?;
     let mut failure = None;
     // Space may be preallocated behind the end.
     let whole = ByteRange::new(range.start() / sector_size * sector_size, u64::MAX).unwrap_or(range);
@@ -140,27 +135,54 @@ pub fn extent_map(
     Ok(mapped)
 }
 
+/// Extents that are looked up under one handle: a map can have a million, and no commit comes while a handle is
+/// open.
+const LOOKED_UP_AT_ONCE: usize = 1024;
+
 /// Whether others refer to the extents of a file, too; each extent is looked up once.
 struct Sharing<'a> {
+    store: &'a FileStore,
     /// None where a rescue goes without the extent tree: then nothing is known to be shared.
     users: Option<ExtentUsers<'a>>,
+    /// No commit moves references while an extent is looked up. None where the file system is read-only.
+    handle: Option<Handle<'a>>,
+    /// Extents that were looked up under this handle.
+    looked_up: usize,
     known: HashMap<Logical, bool>,
 }
 
 impl<'a> Sharing<'a> {
-    fn new(store: &'a FileStore, handle: Option<&Handle<'a>>) -> Result<Self> {
-        let engine = store.engine();
-        let is_known = !engine.reader().is_bad_root(RootId::EXTENT_TREE);
-        let users = if is_known { Some(engine.extent_user_walk(handle)?) } else { None };
-        Ok(Self { users, known: HashMap::new() })
+    fn new(store: &'a FileStore) -> Result<Self> {
+        let mut sharing = Self { store, users: None, handle: None, looked_up: 0, known: HashMap::new() };
+        sharing.begin()?;
+        Ok(sharing)
+    }
+
+    /// Begins a handle and a walk, in place of those before, which end first: a commit may wait for them.
+    fn begin(&mut self) -> Result<()> {
+        (self.users, self.handle, self.looked_up) = (None, None, 0);
+        let engine = self.store.engine();
+        if engine.reader().is_bad_root(RootId::EXTENT_TREE) {
+            return Ok(());
+        }
+        if engine.read_only_reason().is_none() {
+            self.handle = Some(engine.begin(Reservation::deletion(0))?);
+        }
+        self.users = Some(engine.extent_user_walk(self.handle.as_ref())?);
+        Ok(())
     }
 
     fn is_shared(&mut self, extent: &Extent) -> Result<bool> {
-        let (Some(users), Some(range)) = (&mut self.users, extent.range()) else { return Ok(false) };
+        let Some(range) = extent.range() else { return Ok(false) };
         if let Some(known) = self.known.get(&range.address) {
             return Ok(*known);
         }
+        if self.looked_up >= LOOKED_UP_AT_ONCE {
+            self.begin()?;
+        }
+        let Some(users) = &mut self.users else { return Ok(false) };
         let shared = users.is_shared(range.address)?;
+        self.looked_up += 1;
         self.known.insert(range.address, shared);
         Ok(shared)
     }

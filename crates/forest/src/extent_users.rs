@@ -14,7 +14,7 @@ use vlinder_base::sync::Arc;
 use vlinder_format::extent::{DataReference, ExtentFlags, ExtentItem, Reference};
 use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
 use vlinder_format::{Block, Damage, Generation, ItemType, Key, Level, Logical, ObjectId, Place, RootId};
-use vlinder_tree::{Readahead, WantedBlock};
+use vlinder_tree::{Cursor, Readahead, WantedBlock};
 
 use crate::{Forest, ForestError, OpenTree, Referrer};
 
@@ -179,28 +179,72 @@ impl<'a> ExtentUsers<'a> {
         let mut users = BTreeSet::new();
         let Some(references) = self.references(start)? else { return Ok(users) };
         for reference in references.all {
-            match reference {
-                Reference::ExtentData(reference) => self.users_by_file(start, &reference, &mut users)?,
-                Reference::SharedData { parent, .. } => {
-                    if let Some(leaf) = self.block_at(parent)? {
-                        self.users_in_leaf(start, &leaf, |_| true, &mut users)?;
-                    }
-                }
-                _ => {}
-            }
+            self.users_by_reference(start, &reference, &mut users)?;
         }
         Ok(users)
     }
 
     /// Whether more than one place of one file refers to the data extent that begins at an address, as
-    /// fiemap's flag says it.
+    /// fiemap's flag says it. Ends at the second such place: an extent may have a million.
     ///
     /// # Errors
     /// What reading the trees met.
     pub fn is_shared(&mut self, start: Logical) -> Result<bool, ForestError> {
-        let users = self.users(start)?;
-        let origins: BTreeSet<_> = users.iter().map(ExtentUser::origin).collect();
+        let mut origins = BTreeSet::new();
+        let mut pending: BTreeMap<Referrer, i64> = BTreeMap::new();
+        for (referrer, change) in self.pending_changes(start).unwrap_or_default() {
+            *pending.entry(referrer).or_default() += change;
+        }
+        let mut cursor = self.extent_items(start)?;
+        while let Some(found) = references_at(&cursor, start)? {
+            for reference in found.references {
+                let Some(referrer) = Referrer::of(&reference) else { continue };
+                let change = pending.remove(&referrer).unwrap_or_default();
+                let count = i64::from(reference.count()) + change;
+                if self.is_second_origin(start, (referrer, count), &mut origins)? {
+                    return Ok(true);
+                }
+            }
+            cursor.advance()?;
+        }
+        for counted in pending {
+            if self.is_second_origin(start, counted, &mut origins)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Adds the origins of the runs of one referrer; gives whether there are several by now.
+    fn is_second_origin(
+        &mut self,
+        start: Logical,
+        (referrer, count): (Referrer, i64),
+        origins: &mut BTreeSet<(RootId, ObjectId, u64)>,
+    ) -> Result<bool, ForestError> {
+        if count > 0 {
+            let mut users = BTreeSet::new();
+            let reference = referrer.reference(u32::try_from(count).unwrap_or(u32::MAX));
+            self.users_by_reference(start, &reference, &mut users)?;
+            origins.extend(users.iter().map(ExtentUser::origin));
+        }
         Ok(origins.len() > 1)
+    }
+
+    fn users_by_reference(
+        &mut self,
+        start: Logical,
+        reference: &Reference,
+        users: &mut BTreeSet<ExtentUser>,
+    ) -> Result<(), ForestError> {
+        match reference {
+            Reference::ExtentData(reference) => self.users_by_file(start, reference, users),
+            Reference::SharedData { parent, .. } => match self.block_at(*parent)? {
+                Some(leaf) => self.users_in_leaf(start, &leaf, |_| true, users),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
     }
 
     fn users_by_file(
@@ -339,32 +383,16 @@ impl<'a> ExtentUsers<'a> {
 
     /// The references to an extent, with what is pending; none if no extent begins at the address.
     fn references(&self, start: Logical) -> Result<Option<References>, ForestError> {
-        let (trees, root) = (self.forest.trees(), self.extent_tree.root());
-        let mut cursor =
-            trees.cursor(root, &Key::new(ObjectId(start.0), ItemType::EXTENT_ITEM, 0), Readahead::None)?;
         let mut found = None;
         let mut counts: BTreeMap<Referrer, i64> = BTreeMap::new();
-        while let Some((key, data)) = cursor.item().filter(|(key, _)| key.objectid.0 == start.0) {
-            let place = Place { key: Some(key), tree: Some(RootId::EXTENT_TREE), ..cursor.place() };
-            if matches!(key.item_type, ItemType::EXTENT_ITEM | ItemType::METADATA_ITEM) {
-                let item =
-                    ExtentItem::decode(key.item_type, data).map_err(|fault| Damage::new(fault, place))?;
-                let level = match (&item.tree_block, key.item_type) {
-                    (Some(info), _) => info.level,
-                    (None, ItemType::METADATA_ITEM) => Level(u8::try_from(key.offset).unwrap_or(u8::MAX)),
-                    (None, _) => Level::default(),
-                };
-                found = Some((item.header.generation, level));
-                count_in(&mut counts, &item.inline);
-            } else if let Some(reference) = Reference::decode_item(&key, data) {
-                count_in(&mut counts, &[reference.map_err(|fault| Damage::new(fault, place))?]);
-            }
+        let mut cursor = self.extent_items(start)?;
+        while let Some(at) = references_at(&cursor, start)? {
+            found = at.extent.or(found);
+            count_in(&mut counts, &at.references);
             cursor.advance()?;
         }
-        if let Some(pending) = self.pending
-            && let Some(changes) = pending.changes(start)
-        {
-            found.get_or_insert((pending.generation(), Level::default()));
+        if let Some(changes) = self.pending_changes(start) {
+            found.get_or_insert((self.pending_generation(), Level::default()));
             for (referrer, change) in changes {
                 *counts.entry(referrer).or_default() += change;
             }
@@ -374,6 +402,49 @@ impl<'a> ExtentUsers<'a> {
         let all = all.map(|(referrer, count)| referrer.reference(u32::try_from(count).unwrap_or(u32::MAX)));
         Ok(Some(References { generation, level, all: all.collect() }))
     }
+
+    fn pending_changes(&self, start: Logical) -> Option<Vec<(Referrer, i64)>> {
+        self.pending.and_then(|pending| pending.changes(start))
+    }
+
+    fn pending_generation(&self) -> Generation {
+        self.pending.map_or(Generation(0), PendingReferences::generation)
+    }
+
+    /// The items of the extent tree from the one on that an extent at an address has.
+    fn extent_items(&self, start: Logical) -> Result<Cursor<'a>, ForestError> {
+        let first = Key::new(ObjectId(start.0), ItemType::EXTENT_ITEM, 0);
+        let forest: &'a Forest = self.forest;
+        Ok(forest.trees().cursor(self.extent_tree.root(), &first, Readahead::None)?)
+    }
+}
+
+/// What one item of the extent tree says of an extent.
+struct ReferencesAt {
+    /// Of the extent's own item: the transaction that allocated the extent, and its level.
+    extent: Option<(Generation, Level)>,
+    references: Vec<Reference>,
+}
+
+/// What the item at a cursor says of the extent that begins at `start`; none behind the last one that says
+/// something of it.
+fn references_at(cursor: &Cursor<'_>, start: Logical) -> Result<Option<ReferencesAt>, ForestError> {
+    let Some((key, data)) = cursor.item().filter(|(key, _)| key.objectid.0 == start.0) else {
+        return Ok(None);
+    };
+    let place = || Place { key: Some(key), tree: Some(RootId::EXTENT_TREE), ..cursor.place() };
+    if !matches!(key.item_type, ItemType::EXTENT_ITEM | ItemType::METADATA_ITEM) {
+        let reference = Reference::decode_item(&key, data).transpose();
+        let references = reference.map_err(|fault| Damage::new(fault, place()))?.into_iter().collect();
+        return Ok(Some(ReferencesAt { extent: None, references }));
+    }
+    let item = ExtentItem::decode(key.item_type, data).map_err(|fault| Damage::new(fault, place()))?;
+    let level = match (&item.tree_block, key.item_type) {
+        (Some(info), _) => info.level,
+        (None, ItemType::METADATA_ITEM) => Level(u8::try_from(key.offset).unwrap_or(u8::MAX)),
+        (None, _) => Level::default(),
+    };
+    Ok(Some(ReferencesAt { extent: Some((item.header.generation, level)), references: item.inline }))
 }
 
 fn count_in(counts: &mut BTreeMap<Referrer, i64>, references: &[Reference]) {

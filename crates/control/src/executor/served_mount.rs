@@ -88,6 +88,11 @@ impl ServedMount {
     /// As [`write_back`](Self::write_back), and tells of what of it is not stored.
     pub(super) fn write_back_and_store(&self) -> Result<(), ErrorBody> {
         self.write_back()?;
+        self.store_the_rest()
+    }
+
+    /// Stores what was handed over and found no room then.
+    pub(super) fn store_the_rest(&self) -> Result<(), ErrorBody> {
         self.notifier.store_the_rest().map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             ErrorBody::new(errno, format!("not all that the kernel had cached could be stored: {error}"))

@@ -49,11 +49,13 @@ pub(super) fn prepare(mount: &ServedMount, peer: &Peer) -> Result<Answer, ErrorB
 }
 
 /// Stores what the kernel had cached. Bytes that find no room may be those that a writer was told of when he
-/// closed his file, and then they go with the file: so they are tried again for a moment.
+/// closed his file, and then they go with the file: so storing them is tried again for a moment. What the
+/// kernel could not hand over it tells once, so that is never asked for again.
 fn store_what_is_wanted(mount: &ServedMount) -> Result<(), ErrorBody> {
+    mount.write_back()?;
     let clock = SystemClock::new();
     loop {
-        match mount.write_back_and_store() {
+        match mount.store_the_rest() {
             Err(error) if error.errno == Errno::NOSPC.raw_os_error() && clock.monotonic() < LATE_CLOSE => {
                 thread::sleep(LATE_CLOSE_INTERVAL);
             }

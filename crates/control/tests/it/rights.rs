@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 use vlinder_base::sync::{Arc, Mutex};
-use vlinder_control::protocol::SubvolumeTarget;
+use vlinder_control::protocol::{MAX_DEDUPE_BYTES, SubvolumeTarget};
 use vlinder_control::{
     Answer, Conversation, ErrorKind, Executor, FilesystemExecutor, KernelNotifier, MountFacts, Peer, Request,
     Unplaced,
@@ -266,6 +266,23 @@ fn with_user_subvol_rm_allowed_owners_delete_their_subvolumes() {
     let root = Caller::superuser();
     let theirs = rig.filesystem.names().lookup(&root, &rig.filesystem.root().unwrap(), b"theirs").unwrap();
     assert!(rig.filesystem.names().lookup(&root, &theirs, b"victim-3000").is_ok());
+}
+
+#[test]
+fn one_request_compares_a_bounded_range() {
+    let rig = Rig::new("rw");
+    let dedupe = |length| {
+        let (source, path) = ("open".into(), "open".into());
+        let request = Request::FileDedupe { source, source_offset: 0, path, offset: 1 << 62, length };
+        rig.executor.execute(&peer(OWNER), request, &mut Conversation::default())
+    };
+    // A directory is refused after the length was judged.
+    assert_eq!(dedupe(MAX_DEDUPE_BYTES).unwrap_err().errno, Errno::ISDIR.raw_os_error());
+    for length in [MAX_DEDUPE_BYTES + 1, 1 << 61, u64::MAX] {
+        let refused = dedupe(length).unwrap_err();
+        assert_eq!(refused.errno, Errno::INVAL.raw_os_error(), "{length}: {refused:?}");
+        assert!(refused.hint.is_some() && refused.place.is_some(), "{refused:?}");
+    }
 }
 
 #[test]

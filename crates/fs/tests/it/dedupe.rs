@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use proptest::prelude::*;
+use vlinder_base::metrics::Value;
 use vlinder_base::sync::Arc;
 use vlinder_device::{Device, MemoryDevice};
 use vlinder_fs::data::{Allocate, OpenCache};
@@ -61,6 +62,16 @@ impl Place {
     ) -> Result<bool, Refusal> {
         let deduped = self.filesystem.files().dedupe_range(caller, from, to, length);
         deduped.map_err(|error| error.refusal().unwrap_or_else(|| panic!("{error}")))
+    }
+
+    /// A counter, or how often a histogram was told something.
+    fn counted(&self, name: &str) -> u64 {
+        let samples = self.filesystem.options().registry.snapshot();
+        match samples.iter().find(|sample| sample.name == name).map(|sample| &sample.value) {
+            Some(Value::Counter(count)) => *count,
+            Some(Value::Histogram(histogram)) => histogram.count,
+            other => panic!("{name}: {other:?}"),
+        }
     }
 
     fn end(self) {
@@ -245,5 +256,46 @@ fn a_clone_of_no_length_goes_to_the_end() {
     place.filesystem.files().clone_range(&root_user(), (&source, 4096), (&target, 0), 0, origin).unwrap();
     assert!(read(&place.filesystem, &target) == bytes[4096..]);
     drop((source, target));
+    place.end();
+}
+
+/// Whether an extent is shared is known at its second place, however many there are.
+#[test]
+fn an_extent_at_many_places_is_mapped_in_few_steps() {
+    const PLACES: u64 = 4096;
+    let place = Place::new();
+    let file = place.file("file", InodeFlags(0), &[7; SECTOR as usize]);
+    let mut length = SECTOR;
+    while length < PLACES * SECTOR {
+        let (files, origin) = (place.filesystem.files(), WriteOrigin::OpenFile { times: ContentTimes::Stay });
+        files.clone_range(&root_user(), (&file, 0), (&file, length), length, origin).unwrap();
+        length *= 2;
+    }
+    place.filesystem.sync().unwrap();
+    let before = place.counted("tree.descents");
+    let (files, cache) = (place.filesystem.files(), OpenCache::new());
+    let runs = files.extent_map(&file, &cache, ByteRange::new(0, u64::MAX).unwrap(), 100).unwrap();
+    let taken = place.counted("tree.descents") - before;
+    assert!(runs.len() == 100 && runs.iter().all(|run| run.shared), "{}", runs.len());
+    println!("{taken} descents");
+    assert!(taken < 40, "{taken} descents for one extent");
+    place.end();
+}
+
+/// No commit comes while a handle is open, so a long map is made under several.
+#[test]
+fn a_map_of_many_extents_lets_commits_come_between() {
+    const EXTENTS: u64 = 2500;
+    let place = Place::new();
+    let file = place.file("file", InodeFlags(0), &[]);
+    for number in 0..EXTENTS {
+        place.write(&file, number * 2 * SECTOR, &[7; SECTOR as usize]);
+    }
+    place.filesystem.sync().unwrap();
+    let before = place.counted("transaction.begin_wait_time_ns");
+    let mapped = place.addresses(&file).len() as u64;
+    let begun = place.counted("transaction.begin_wait_time_ns") - before;
+    assert_eq!(mapped, EXTENTS);
+    assert!((3..10).contains(&begun), "{begun} handles");
     place.end();
 }
