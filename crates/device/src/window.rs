@@ -105,6 +105,11 @@ impl DeviceWindow<FileDevice> {
     pub fn host_identity(&self) -> Result<HostIdentity, DeviceError> {
         self.inner.host_identity()
     }
+
+    /// What the window is one of.
+    pub fn host_kind(&self) -> DeviceKind {
+        self.inner.describe().kind
+    }
 }
 
 impl<D: Device> Device for DeviceWindow<D> {

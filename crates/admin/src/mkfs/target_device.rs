@@ -5,10 +5,13 @@ use std::path::Path;
 
 use vlinder_base::units::Physical;
 use vlinder_device::{
-    Description, Device, DeviceError, DeviceErrorKind, DeviceExt, DeviceWindow, FileDevice, HostIdentity,
-    OpenOptions, Operation, Request, Ticket,
+    Description, Device, DeviceError, DeviceErrorKind, DeviceExt, DeviceKind, DeviceWindow, Durability,
+    FileDevice, HostIdentity, OpenOptions, Operation, Request, Ticket,
 };
 use vlinder_partitions::{OpenError, OpenedImage};
+
+/// Fewer zeros are written: they may be a part of something.
+const MIN_HOLE_BYTES: u64 = 1 << 20;
 
 /// A file, a block device, or a part of one.
 #[derive(Debug)]
@@ -58,6 +61,19 @@ impl TargetDevice {
         }
     }
 
+    /// Makes a hole of many zeros in a file of the host, which reads the same and takes no room. False where
+    /// they have to be written.
+    fn made_a_hole(&self, request: &Request) -> bool {
+        let is_file = match self {
+            Self::Whole(file) => file.describe().kind == DeviceKind::RegularFile,
+            Self::Part(part) => part.host_kind() == DeviceKind::RegularFile,
+        };
+        let Request::Write { offset, data, durability: Durability::Cached } = request else { return false };
+        let is_zeros = || data.as_slice().iter().all(|byte| *byte == 0);
+        let length = request.length_bytes();
+        is_file && length >= MIN_HOLE_BYTES && is_zeros() && self.discard(*offset, length).is_ok()
+    }
+
     fn device(&self) -> &dyn Device {
         match self {
             Self::Whole(file) => file,
@@ -74,7 +90,11 @@ impl Device for TargetDevice {
         self.device().length()
     }
     fn submit(&self, batch: Vec<Request>) -> Ticket {
-        self.device().submit(batch)
+        match <[Request; 1]>::try_from(batch) {
+            Ok([request]) if self.made_a_hole(&request) => Ticket::ready(vec![request.complete(Ok(()))]),
+            Ok([request]) => self.device().submit(vec![request]),
+            Err(batch) => self.device().submit(batch),
+        }
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.device().flush()

@@ -42,8 +42,8 @@ fn used_image(scratch: &Scratch) -> std::path::PathBuf {
     image
 }
 
-/// Asserts that a copy which leaves zeros out is the same, and no smaller: but for the zeros in tree blocks that
-/// are not full, which are theirs.
+/// Asserts that a copy which leaves zeros out is the same, and no smaller: but for the zeros in tree blocks
+/// that are not full, which are theirs.
 fn is_sparse(scratch: &Scratch, image: &Path) {
     let copy = scratch.join("copy");
     tool("cp", ["--sparse=always", image.to_str().unwrap(), copy.to_str().unwrap()]);
