@@ -232,3 +232,6 @@ fn resized(
     }
     resized
 }
+
+#[cfg(test)]
+mod tests;
