@@ -3,8 +3,8 @@
 //! Its data lie where they stay, its metadata in a scratch file ([`build_layout`]). When all is there, every
 //! tree is written once more, in full leaves, behind the data, into chunks as long as that needs
 //! ([`least_layout`]). Trees of files, checksums and UUIDs keep their items; what tells of addresses of tree
-//! blocks and chunks is made anew ([`sources`]). The extent tree has an item for each block, its own included,
-//! so the image is planned again with the blocks that the last plan needed, until nothing changes.
+//! blocks and chunks is made anew ([`sources`]). The extent tree has an item for each block, its own
+//! included, so the image is planned again with the blocks that the last plan needed, until nothing changes.
 
 mod build_layout;
 mod data_groups;
@@ -33,8 +33,8 @@ const FREE_BLOCKS: u64 = 48;
 /// And this part of the blocks that there are.
 const FREE_PART: u64 = 64;
 
-/// Tree blocks that Linux wants free before it makes a file: its global reserve, 5.5 MiB with nodes of 16 KiB,
-/// and what it charges for a name.
+/// Tree blocks that Linux wants free before it makes a file: its global reserve, 5.5 MiB with nodes of 16
+/// KiB, and what it charges for a name.
 const WRITER_BLOCKS: u64 = 512;
 /// Room in which Linux finds that by new chunks.
 const MUCH_ROOM: u64 = 128 << 20;
