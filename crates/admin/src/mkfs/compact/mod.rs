@@ -34,8 +34,8 @@ const FREE_BLOCKS: u64 = 48;
 const FREE_PART: u64 = 64;
 
 /// Tree blocks that Linux wants free before it makes a file: its global reserve, 5.5 MiB with nodes of 16
-/// KiB, and what it charges for a name.
-const WRITER_BLOCKS: u64 = 512;
+/// KiB, and what it charges for a name and for data that wait (9.5 MiB were enough).
+const WRITER_BLOCKS: u64 = 640;
 /// Room in which Linux finds that by new chunks.
 const MUCH_ROOM: u64 = 128 << 20;
 
