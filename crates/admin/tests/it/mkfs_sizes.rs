@@ -224,8 +224,8 @@ fn linux_deletes_in_the_least_image_and_unmounts_clean() {
         let mount = KernelMount::new(&image, "").unwrap();
         std::fs::remove_file(mount.path().join("large")).unwrap_or_else(|error| panic!("{name}: {error}"));
         // Linux commits for each of these, since it has so little room.
-        for number in 0..20 {
-            std::fs::remove_file(mount.path().join(format!("small-{}", 37 * number))).unwrap();
+        for number in 0..8 {
+            std::fs::remove_file(mount.path().join(format!("small-{}", 90 * number))).unwrap();
         }
         mount.scrub().unwrap();
         mount.unmount().unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -13,6 +13,7 @@ mod du;
 mod few_threads;
 mod filemap;
 mod files;
+mod filled;
 mod find_new;
 mod generate;
 mod hostile;

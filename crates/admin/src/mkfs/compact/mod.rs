@@ -39,6 +39,9 @@ const WRITER_BLOCKS: u64 = 640;
 /// Room in which Linux finds that by new chunks.
 const MUCH_ROOM: u64 = 128 << 20;
 
+/// Plans after which each further one leaves more room than the last, so that they end.
+const ROUNDS: u64 = 8;
+
 /// Where everything of an image lies.
 struct Plan<'a> {
     filled: Filled<'a>,
@@ -107,8 +110,13 @@ impl<'a> Plan<'a> {
     ) -> Result<Self, MkfsError> {
         let filled = Filled::new(filesystem, parameters)?;
         let mut trees = filled.unchanged_trees()?;
+        let mut rounds = 0_u64;
         loop {
-            let blocks = count(&trees, parameters.node_size);
+            let mut blocks = count(&trees, parameters.node_size);
+            // Where a longer chunk lies over a superblock copy, free space has an item more, and could have a
+            // leaf more and less in turn.
+            blocks.free_bytes += rounds.saturating_sub(ROUNDS) * STRIPE_LENGTH;
+            rounds += 1;
             let mut place = least_layout(parameters, &filled.data, &blocks);
             let size = size(place.layout.total_bytes)?;
             if let Some(blocks) = size.with_room(&blocks, parameters, place.layout.total_bytes) {
