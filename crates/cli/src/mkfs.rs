@@ -66,8 +66,8 @@ pub struct MkfsArguments {
     device_uuid: Option<Uuid>,
     #[command(flatten)]
     format: FormatArguments,
-    /// Bytes of the file system, with K, M, G, T behind the number. With --rootdir a file becomes longer where
-    /// the directory needs more.
+    /// Bytes of the file system, with K, M, G, T behind the number. With --rootdir a file becomes longer
+    /// where the directory needs more.
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
     byte_count: Option<u64>,
     /// Make it at this byte of the image, up to its end, or as many bytes as -b says. Nothing else of the

@@ -21,6 +21,7 @@
 //! [`MkfsOptions::uuid`] is given: all other UUIDs are derived from it.
 
 mod compact;
+mod doubles;
 mod error;
 mod features;
 mod inode_flags;

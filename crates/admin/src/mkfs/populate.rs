@@ -5,8 +5,6 @@
 //! owner and times are set when all its names are there: its default ACL and properties are not for what was
 //! copied, and each new name would change its times.
 
-mod doubles;
-
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 
@@ -18,12 +16,12 @@ use vlinder_fs::{
     Inode, InodeFlags, NewFileName, Refusal, RootId, SetAttributes, SetTime, Timestamp, UserId, WriteOrigin,
 };
 
+use super::doubles::{self, Fingerprint, StoredFiles};
 use super::error::MkfsError;
 use super::inode_flags::{FlagsByPath, HANDED_DOWN};
 use super::progress::Progress;
 use super::source::{Content, Entry, Kind, Reading, Sink, Source, SourceDirectory, SourceError, join, shown};
 use super::subvolumes::{SubvolumeAccess, SubvolumeDirectory};
-use doubles::{Fingerprint, StoredFiles};
 
 /// Bytes of data that are written out together, while the next files are made: enough for many files to share
 /// what is expensive, and so few that they are still in the processor's caches.
@@ -414,7 +412,7 @@ impl Writer<'_> {
                 .map_err(|error| self.fail(entry, error))?;
         }
         if may_share {
-            self.note_stored(entry, content, inode);
+            self.stored.note(entry.size_bytes, content, inode.id());
         }
         Ok(())
     }
@@ -489,6 +487,86 @@ impl Writer<'_> {
 
     fn fail_at(&self, path: &[u8], error: FsError) -> MkfsError {
         explain(path, error, self.population.size_bytes)
+    }
+}
+
+/// Files with the same bytes ([`doubles`]).
+impl Writer<'_> {
+    /// Whether a file of this size is compared with others.
+    fn may_share(&self, size: u64) -> bool {
+        self.population.dedupe && size >= u64::from(self.population.filesystem.sector_size())
+    }
+
+    /// Stores a file that came with its bytes, or shares the extents of one that has the same.
+    fn write_or_share(&mut self, inode: &Arc<Inode>, entry: &Entry, bytes: Vec<u8>) -> Result<(), MkfsError> {
+        let fail = |writer: &Self, error| writer.fail(entry, error);
+        let content = Fingerprint::of(&bytes);
+        for stored in self.stored.candidates(entry.size_bytes, &content) {
+            let found = self.population.filesystem.inode(stored).map_err(|error| fail(self, error))?;
+            let is_same =
+                doubles::holds(self.filesystem(), &found, 0, &bytes).map_err(|error| fail(self, error))?;
+            if is_same {
+                return self.share(&found, inode, &content).map_err(|error| fail(self, error));
+            }
+        }
+        self.write(inode, 0, bytes).map_err(|error| fail(self, error))?;
+        self.stored.note(entry.size_bytes, content, inode.id());
+        Ok(())
+    }
+
+    /// As [`write_or_share`](Self::write_or_share), of a file that is read piecewise: once more for the
+    /// fingerprint where there is a file of its size, and once more to compare it. False where it has to be
+    /// stored.
+    fn share_unread(
+        &mut self,
+        reading: &Reading,
+        directory: &SourceDirectory,
+        inode: &Arc<Inode>,
+        entry: &Entry,
+    ) -> Result<bool, MkfsError> {
+        if !self.stored.has_size(entry.size_bytes) {
+            return Ok(false);
+        }
+        let mut content = Fingerprint::default();
+        reading.contents(directory, entry, |offset, bytes| {
+            content.add(offset, &bytes);
+            self.check_interrupted()
+        })?;
+        for stored in self.stored.candidates(entry.size_bytes, &content) {
+            let filesystem = self.population.filesystem;
+            let found = filesystem.inode(stored).map_err(|error| self.fail(entry, error))?;
+            let (mut is_same, mut seen) = (true, Fingerprint::default());
+            reading.contents(directory, entry, |offset, bytes| {
+                if is_same {
+                    seen.add(offset, &bytes);
+                    is_same = doubles::holds(filesystem, &found, offset, &bytes)
+                        .map_err(|error| self.fail(entry, error))?;
+                }
+                self.check_interrupted()
+            })?;
+            if is_same && seen == content {
+                return self
+                    .share(&found, inode, &content)
+                    .map(|()| true)
+                    .map_err(|error| self.fail(entry, error));
+            }
+        }
+        Ok(false)
+    }
+
+    fn share(
+        &mut self,
+        stored: &Arc<Inode>,
+        inode: &Arc<Inode>,
+        content: &Fingerprint,
+    ) -> Result<(), FsError> {
+        let origin = WriteOrigin::OpenFile { times: ContentTimes::Stay };
+        let caller = Caller::superuser();
+        let files = self.population.filesystem.files();
+        files.clone_range(&caller, (stored, 0), (inode, 0), stored.size(), origin)?;
+        self.copied.data_bytes += content.data_bytes();
+        self.copied.shared_bytes += content.data_bytes();
+        Ok(())
     }
 }
 

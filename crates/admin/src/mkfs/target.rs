@@ -169,8 +169,8 @@ impl Target {
         Ok(())
     }
 
-    /// The file system of `size_bytes` on `device`, which is this target's, is complete; `shrinks` cuts a file
-    /// behind it. Only now can anybody find it.
+    /// The file system of `size_bytes` on `device`, which is this target's, is complete; `shrinks` cuts a
+    /// file behind it. Only now can anybody find it.
     pub(super) fn finish(
         &mut self,
         device: &Unannounced,

@@ -89,11 +89,10 @@ impl Unannounced {
 
     fn submit_to_file(&self, batch: Vec<Request>) -> Ticket {
         let ends = batch.iter().map(|request| request.offset().0.saturating_add(request.length_bytes()));
-        if let Some(end) = ends.max().filter(|end| *end > self.device.length()) {
-            if let Err(error) = self.grow(end) {
-                let failed = batch.into_iter().map(|request| request.complete(Err(error.clone())));
-                return Ticket::ready(failed.collect());
-            }
+        let missing = ends.max().filter(|end| *end > self.device.length());
+        if let Some(Err(error)) = missing.map(|end| self.grow(end)) {
+            let failed = batch.into_iter().map(|request| request.complete(Err(error.clone())));
+            return Ticket::ready(failed.collect());
         }
         self.device.submit(batch)
     }

@@ -136,9 +136,16 @@ fn linux_makes_files_in_small_images_of_a_given_size() {
         assert_eq!(size_of(&options, &image), mebibytes * MEBIBYTE);
         let mount = KernelMount::new(&image, "").unwrap();
         std::fs::create_dir(mount.path().join("directory")).unwrap();
-        std::fs::write(mount.path().join("directory/new"), content(500_000, 5)).unwrap();
+        for (name, length) in [("small", 4), ("large", 500_000), ("next", 70_000)] {
+            let path = mount.path().join("directory").join(name);
+            std::fs::write(&path, content(length, 5)).unwrap_or_else(|error| panic!("{name}: {error}"));
+            std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        }
         mount.unmount().unwrap();
         btrfs_check_data(&image).unwrap();
+        let mount = KernelMount::new(&image, "ro").unwrap();
+        assert_eq!(std::fs::read(mount.path().join("directory/large")).unwrap(), content(500_000, 5));
+        mount.unmount().unwrap();
     }
 }
 
@@ -217,8 +224,8 @@ fn linux_deletes_in_the_least_image_and_unmounts_clean() {
         let mount = KernelMount::new(&image, "").unwrap();
         std::fs::remove_file(mount.path().join("large")).unwrap_or_else(|error| panic!("{name}: {error}"));
         // Linux commits for each of these, since it has so little room.
-        for number in 0..20 {
-            std::fs::remove_file(mount.path().join(format!("small-{}", 37 * number))).unwrap();
+        for number in 0..8 {
+            std::fs::remove_file(mount.path().join(format!("small-{}", 90 * number))).unwrap();
         }
         mount.scrub().unwrap();
         mount.unmount().unwrap_or_else(|error| panic!("{name}: {error}"));

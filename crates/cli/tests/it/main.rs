@@ -15,6 +15,7 @@ mod fake_root;
 mod few_threads;
 mod filemap;
 mod files;
+mod filled;
 mod find_new;
 mod fstrim;
 mod generate;

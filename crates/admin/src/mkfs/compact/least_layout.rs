@@ -47,42 +47,42 @@ pub(super) struct LeastLayout {
 
 /// Plans an image.
 pub(super) fn least_layout(parameters: &MkfsParameters, data: &[DataGroup], blocks: &Blocks) -> LeastLayout {
-    let mut planner = Planner { parameters, chunks: Vec::new(), physical: FIRST_BYTE };
+    let mut placer = ChunkPlacer { parameters, chunks: Vec::new(), physical: FIRST_BYTE };
     let is_mixed = parameters.features.mixed_groups;
     let node_bytes = u64::from(parameters.node_size);
     let mut metadata_places = Vec::new();
     for (number, group) in data.iter().enumerate() {
         let is_last = number + 1 == data.len();
         if is_mixed && is_last {
-            metadata_places = planner.add_mixed_tail(group, blocks);
+            metadata_places = placer.add_mixed_tail(group, blocks);
         } else {
-            planner.add_data(group, is_last);
+            placer.add_data(group, is_last);
         }
     }
     let system_bytes =
         ((2 * blocks.system + FREE_SYSTEM_BLOCKS) * node_bytes).next_multiple_of(STRIPE_LENGTH);
-    let system = planner.add(BlockGroupFlags::SYSTEM, FIRST_BYTE, system_bytes);
+    let system = placer.add(BlockGroupFlags::SYSTEM, FIRST_BYTE, system_bytes);
     let system_places = places(&system, system.logical, blocks.system, node_bytes);
     if metadata_places.is_empty() {
-        metadata_places = planner.add_metadata(system.end(), data, blocks);
+        metadata_places = placer.add_metadata(system.end(), data, blocks);
     }
-    let ends = planner
+    let ends = placer
         .chunks
         .iter()
         .flat_map(|chunk| chunk.chunk.stripes.iter().map(|stripe| stripe.physical.0 + chunk.chunk.length));
     let total_bytes = ends.max().unwrap_or(FIRST_BYTE);
-    planner.chunks.sort_by_key(|chunk| chunk.logical);
-    LeastLayout { layout: Layout { chunks: planner.chunks, total_bytes }, system_places, metadata_places }
+    placer.chunks.sort_by_key(|chunk| chunk.logical);
+    LeastLayout { layout: Layout { chunks: placer.chunks, total_bytes }, system_places, metadata_places }
 }
 
-struct Planner<'a> {
+struct ChunkPlacer<'a> {
     parameters: &'a MkfsParameters,
     chunks: Vec<MappedChunk>,
     /// Behind all chunks on the device.
     physical: u64,
 }
 
-impl Planner<'_> {
+impl ChunkPlacer<'_> {
     fn node_bytes(&self) -> u64 {
         u64::from(self.parameters.node_size)
     }
@@ -232,3 +232,6 @@ fn resized(
     }
     resized
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,8 @@
 //! Its data lie where they stay, its metadata in a scratch file ([`build_layout`]). When all is there, every
 //! tree is written once more, in full leaves, behind the data, into chunks as long as that needs
 //! ([`least_layout`]). Trees of files, checksums and UUIDs keep their items; what tells of addresses of tree
-//! blocks and chunks is made anew ([`sources`]). The extent tree has an item for each block, its own included,
-//! so the image is planned again with the blocks that the last plan needed, until nothing changes.
+//! blocks and chunks is made anew ([`sources`]). The extent tree has an item for each block, its own
+//! included, so the image is planned again with the blocks that the last plan needed, until nothing changes.
 
 mod build_layout;
 mod data_groups;
@@ -33,11 +33,14 @@ const FREE_BLOCKS: u64 = 48;
 /// And this part of the blocks that there are.
 const FREE_PART: u64 = 64;
 
-/// Tree blocks that Linux wants free before it makes a file: its global reserve, 5.5 MiB with nodes of 16 KiB,
-/// and what it charges for a name.
-const WRITER_BLOCKS: u64 = 512;
+/// Tree blocks that Linux wants free before it makes a file: its global reserve, 5.5 MiB with nodes of 16
+/// KiB, and what it charges for a name and for data that wait (9.5 MiB were enough).
+const WRITER_BLOCKS: u64 = 640;
 /// Room in which Linux finds that by new chunks.
 const MUCH_ROOM: u64 = 128 << 20;
+
+/// Plans after which each further one leaves more room than the last, so that they end.
+const ROUNDS: u64 = 8;
 
 /// Where everything of an image lies.
 struct Plan<'a> {
@@ -107,8 +110,13 @@ impl<'a> Plan<'a> {
     ) -> Result<Self, MkfsError> {
         let filled = Filled::new(filesystem, parameters)?;
         let mut trees = filled.unchanged_trees()?;
+        let mut rounds = 0_u64;
         loop {
-            let blocks = count(&trees, parameters.node_size);
+            let mut blocks = count(&trees, parameters.node_size);
+            // Where a longer chunk lies over a superblock copy, free space has an item more, and could have a
+            // leaf more and less in turn.
+            blocks.free_bytes += rounds.saturating_sub(ROUNDS) * STRIPE_LENGTH;
+            rounds += 1;
             let mut place = least_layout(parameters, &filled.data, &blocks);
             let size = size(place.layout.total_bytes)?;
             if let Some(blocks) = size.with_room(&blocks, parameters, place.layout.total_bytes) {
