@@ -396,9 +396,10 @@ fn failure(error: MkfsError) -> Failure {
         }
         MkfsError::Target { target, source } => Failure::host(&source, target),
         MkfsError::NoThreads { source } => Failure::no_threads(&source),
-        MkfsError::SourceDirectory { path, source } => {
-            Failure::host(&source, path).hint("--rootdir takes a directory that you may read")
-        }
+        MkfsError::SourceDirectory { path, source } => match Failure::host(&source, path) {
+            failure if failure.kind == Kind::NotFound => failure,
+            failure => failure.hint("--rootdir takes a directory or an archive that you may read"),
+        },
         MkfsError::Source(SourceError::Call { path, call, errno }) => {
             Failure::new(Kind::of_errno(errno), format!("{call} failed: {}", text_of(errno.raw_os_error())))
                 .at(format!("{path}, in the source directory"))

@@ -152,7 +152,8 @@ fn a_source_that_is_none_is_told_by_its_name() {
     let scratch = Scratch::new("advice");
     let (new, file, nowhere) = (scratch.join("new.img"), scratch.join("file"), scratch.join("nowhere"));
     std::fs::write(&file, "text").unwrap();
-    let words = ["file: Not a directory\n", "--rootdir takes a directory"];
+    let words =
+        ["file: it is neither a directory nor an archive of tar, plain or compressed with gzip or zstd\n"];
     run(["mkfs", "--rootdir", text(&file), text(&new)]).failed(1, &words);
     let words = ["nowhere: No such file or directory\n", "check the path"];
     run(["mkfs", "--rootdir", text(&nowhere), text(&new)]).failed(1, &words);

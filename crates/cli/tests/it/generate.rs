@@ -216,7 +216,7 @@ fn bash_offers_what_is_due() {
         // Directories, where nothing else will do.
         (&["vlinder", "generate", "man", ""], &["made"]),
         (&["vlinder", "umount", ""], &["made"]),
-        (&["vlinder", "mkfs", "-r", ""], &["made"]),
+        (&["vlinder", "mkfs", "-r", ""], &["data.img", "disk.img", "made", "my notes"]),
         (&["vlinder", "check", "--temporary-directory", ""], &["made"]),
         (&["vlinder", "restore", "disk.img", ""], &["made"]),
         // Bash splits at colons; a path in an image is none of the host.

@@ -198,7 +198,7 @@ fn a_mount_of_another_user_says_whose_it_is() {
         (1, &[private]),
         (2, &["it is a mount of user 65534: ask that user, or have it mounted with allow_other"]),
         (3, &["it is a mount of user 65534"]),
-        (4, &["in use by process", "mounted on /tmp/point by user 65534"]),
+        (4, &["disk.img: in use", "mounted on /tmp/point by user 65534"]),
     ] {
         for word in words {
             assert!(said[number].contains(word), "{word:?} is not in {:?}", said[number]);
