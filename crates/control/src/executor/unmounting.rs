@@ -12,8 +12,8 @@ use crate::ErrorBody;
 use crate::peer::Peer;
 use crate::protocol::Answer;
 
-/// So long a file that was closed may still seem to be open: the kernel tells of the last close of a file after
-/// close(2) has returned.
+/// So long a file that was closed may still seem to be open: the kernel tells of the last close of a file
+/// after close(2) has returned.
 const LATE_CLOSE: Duration = Duration::from_millis(500);
 const LATE_CLOSE_INTERVAL: Duration = Duration::from_millis(10);
 
