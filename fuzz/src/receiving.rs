@@ -31,7 +31,7 @@ const PATHS: [&[u8]; 14] = [
 const NUMBERS: [u64; 12] =
     [0, 1, 700, 4095, 4096, 4097, 9000, 65536, 131_072, 1 << 33, i64::MAX as u64, u64::MAX];
 /// What is written.
-const DATA: [u8; 70_000] = [7; 70_000];
+static DATA: [u8; 70_000] = [7; 70_000];
 /// The subvolume that is received.
 const OWN: Uuid = Uuid([9; 16]);
 
