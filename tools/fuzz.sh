@@ -4,7 +4,7 @@
 # MINUTES   for all targets together, at least two seconds each (default 5)
 # TARGET    names, separated by commas; or items, structures, codecs, images, all (default all)
 # SEED      of libFuzzer's choices (default: another each time)
-# EXECUTIONS=n  instead of a time: so many inputs for each decoder and codec, a hundredth of that for images and operations.
+# EXECUTIONS=n  instead of a time: so many inputs for each decoder and codec, a hundredth of that for whole file systems.
 #           With a seed, and nothing kept from an earlier run, the same inputs each time. One program runs them all, which
 #           is slower and built sooner than two
 # BTRFS_CHECK=n  the target operations shows every n-th image to `btrfs check` as well (default 200)
@@ -47,7 +47,7 @@ if [ -n "${EXECUTIONS:-}" ]; then
 fi
 for target in $targets; do
     case $target in
-    image | operations) [ -n "$large" ] || large=$(build engine --features libfuzzer,engine) || exit 1 ;;
+    image | operations | receive) [ -n "$large" ] || large=$(build engine --features libfuzzer,engine) || exit 1 ;;
     *) [ -n "$small" ] || small=$(build decoders --features libfuzzer) || exit 1 ;;
     esac
 done
@@ -68,7 +68,7 @@ for target in $targets; do
     program=$small
     runs=${EXECUTIONS:--1}
     choosing=()
-    case $target in image | operations)
+    case $target in image | operations | receive)
         program=$large
         # So many counters are met in one run that weighing inputs by how rare theirs are took two thirds of all time.
         choosing=(-entropic=0)

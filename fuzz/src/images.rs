@@ -3,7 +3,8 @@
 //!
 //! An input is: which image, what is done with it, and changes until its end, each a block, a kind of change
 //! and its arguments. Three judge: nothing panics or hangs; what `vlinder check` finds nothing in can be
-//! opened and read to its last byte; and what it finds nothing in is as clean after something was written.
+//! opened, read to its last byte, and measured; and what it finds nothing in is as clean after something was
+//! written.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -20,7 +21,7 @@ use vlinder_fs::{Caller, FileType, Filesystem, FsError, Inode, OpenOptions};
 use vlinder_testkit::subject::list;
 
 use crate::input::Input;
-use crate::seeds;
+use crate::{measuring, seeds};
 
 /// Where the primary superblock lies.
 const SUPERBLOCK: u64 = 64 << 10;
@@ -236,6 +237,12 @@ fn read_all(device: &Arc<MemoryDevice>, list_of_options: &str) -> Result<(), Met
                 Err(error) => note(Err(error.into())),
             }
         }
+    }
+    if list_of_options == "ro" {
+        note(measuring::measure(&filesystem).map_err(|error| {
+            let part = if error.is_of_data() { Part::Data } else { Part::Other };
+            Met { text: format!("measuring: {error}"), part }
+        }));
     }
     filesystem.close()?;
     first

@@ -19,8 +19,12 @@ pub mod item_case;
 pub mod items;
 pub mod laws;
 #[cfg(feature = "engine")]
+pub mod measuring;
+#[cfg(feature = "engine")]
 pub mod operations;
 pub mod partitions;
+#[cfg(feature = "engine")]
+pub mod receiving;
 #[cfg(feature = "engine")]
 pub mod seeds;
 pub mod streams;

@@ -15,7 +15,7 @@ use vlinder_testkit::subject::{MkfsFeatures, Recipe};
 use vlinder_volume::Profile;
 
 use crate::item_case::{Case, OWNERS};
-use crate::{images, target};
+use crate::{images, receiving, target};
 
 /// What the images are like: today's defaults, small nodes without newer features, many names, and one with a
 /// log.
@@ -149,6 +149,7 @@ pub fn inputs() -> Vec<(&'static str, Vec<u8>)> {
     inputs.extend(by_hand());
     inputs.extend(streams());
     inputs.extend(images::sound_inputs().into_iter().map(|input| ("image", input)));
+    inputs.extend(receiving::sound_inputs().into_iter().map(|input| ("receive", input)));
     inputs.extend((0..8).map(|recipe| ("operations", vec![41, recipe, 1, 2, 3, 4, 5, 6, 7, 8, 9])));
     inputs
 }

@@ -120,12 +120,13 @@ const OTHERS: &[Target] = &[
 ];
 
 /// The targets that need the engine.
-const ENGINE_NAMES: [&str; 2] = ["image", "operations"];
+const ENGINE_NAMES: [&str; 3] = ["image", "operations", "receive"];
 
 #[cfg(feature = "engine")]
 const ENGINE: &[Target] = &[
     target(40, ENGINE_NAMES[0], Group::Images, crate::images::run),
     target(41, ENGINE_NAMES[1], Group::Images, crate::operations::run),
+    target(42, ENGINE_NAMES[2], Group::Images, crate::receiving::run),
 ];
 #[cfg(not(feature = "engine"))]
 const ENGINE: &[Target] = &[];

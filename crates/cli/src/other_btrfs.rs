@@ -41,9 +41,16 @@ const IMAGES: [&str; 2] = ["image", "images"];
 /// Hands a command line on that the parser refused for a verb or a flag that is not there. Returns where that
 /// can't be.
 pub fn hand_on_unknown(arguments: &[OsString]) {
-    if !arguments.iter().skip(1).any(|word| is_guarded(word)) {
+    if !words_behind_the_verb(arguments).any(is_guarded) {
         hand_on(arguments);
     }
+}
+
+/// The words of a command line that are no flags, but for the first one: that is a verb or a family of verbs,
+/// though a file of this directory may have its name.
+fn words_behind_the_verb(arguments: &[OsString]) -> impl Iterator<Item = &OsStr> {
+    let words = arguments.iter().skip(1).map(OsString::as_os_str);
+    words.filter(|word| !word.as_bytes().starts_with(b"-")).skip(1)
 }
 
 /// Hands a command line on that the parser took, if all that it names is foreign. Returns where that is not
@@ -82,9 +89,6 @@ fn operands(mut command: &Command, mut matches: &ArgMatches) -> Vec<OsString> {
 /// Whether a word names something that another program would not understand, or would harm: a path on a mount
 /// of vlinder's, or an image that is in use. (btrfs-progs asks for no lock on an image.)
 fn is_guarded(word: &OsStr) -> bool {
-    if word.as_bytes().starts_with(b"-") {
-        return false;
-    }
     let path = match Target::parse(word) {
         Ok(Target::Image { image, .. }) if is_device_or_file(&image) => return true,
         Ok(Target::Image { .. }) | Err(_) => PathBuf::from(word),
@@ -230,6 +234,13 @@ mod tests {
             assert_eq!(operands(&command, &matches), expected, "{words:?}");
             Btrfs::from_arg_matches(&matches).unwrap();
         }
+    }
+
+    #[test]
+    fn a_verb_is_no_path_whatever_files_are_there() {
+        let words = ["btrfs", "-q", "balance", "status", "--full", "/mnt"].map(OsString::from);
+        let behind: Vec<&OsStr> = words_behind_the_verb(&words).collect();
+        assert_eq!(behind, ["status", "/mnt"]);
     }
 
     #[test]

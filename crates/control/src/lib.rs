@@ -31,6 +31,7 @@ mod peer;
 pub mod places;
 pub mod protocol;
 pub mod receive;
+mod received_numbers;
 pub mod server;
 mod stream_records;
 pub mod unmount;

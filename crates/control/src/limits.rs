@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use serde::{Deserialize, Deserializer};
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::thread;
 
@@ -112,15 +111,6 @@ pub(crate) mod as_printable {
     }
 }
 
-/// Numbers that the receiver divides by.
-pub(crate) fn power_of_two<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let number = u64::deserialize(deserializer)?;
-    match number.is_power_of_two() {
-        true => Ok(number),
-        false => Err(serde::de::Error::custom(format!("{number} is no power of two"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
@@ -142,17 +132,6 @@ mod tests {
         drop(listener);
         let ended = connect_within(&path, limit).unwrap_err();
         assert_eq!(ended.kind(), io::ErrorKind::ConnectionRefused);
-    }
-
-    #[test]
-    fn a_client_divides_by_no_number_that_is_no_power_of_two() {
-        let answer = |block_bytes: u64| {
-            let text =
-                format!(r#"{{"answer":"file-map","size_bytes":1,"block_bytes":{block_bytes},"runs":[]}}"#);
-            serde_json::from_str::<crate::Answer>(&text)
-        };
-        assert!(answer(4096).is_ok());
-        assert!(answer(0).is_err() && answer(12_345).is_err());
     }
 
     #[test]

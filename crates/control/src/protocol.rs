@@ -10,16 +10,17 @@ use vlinder_transaction::ReadOnlyReason;
 
 use crate::ErrorBody;
 pub use crate::file_records::FileRun;
-use crate::limits::{as_printable, power_of_two};
+use crate::limits::as_printable;
 pub use crate::mount_records::{LeasedDevice, MountInformation};
 pub use crate::name::Name;
+use crate::received_numbers::power_of_two;
 pub use crate::stream_records::{PartialRecord, ReceiveRequest, ReceivedSubvolume};
 
 /// The schema of the messages below.
 pub const SCHEMA: &str = "vlinder.control/1";
 
-/// The longest range of one [`Request::FileDedupe`], in bytes (`BTRFS_MAX_DEDUPE_LEN` of Linux): both files are
-/// locked while it is compared, and a hole may be as long as a file can be.
+/// The longest range of one [`Request::FileDedupe`], in bytes (`BTRFS_MAX_DEDUPE_LEN` of Linux): both files
+/// are locked while it is compared, and a hole may be as long as a file can be.
 pub const MAX_DEDUPE_BYTES: u64 = 16 << 20;
 
 /// Which subvolume: the one that a path lies in or leads to, or the one of a number.

@@ -135,8 +135,8 @@ pub fn extent_map(
     Ok(mapped)
 }
 
-/// Extents that are looked up under one handle: a map can have a million, and no commit comes while a handle is
-/// open.
+/// Extents that are looked up under one handle: a map can have a million, and no commit comes while a handle
+/// is open.
 const LOOKED_UP_AT_ONCE: usize = 1024;
 
 /// Whether others refer to the extents of a file, too; each extent is looked up once.

@@ -244,6 +244,7 @@ impl MkfsOptions {
             compress: self.compression.map(Compression::option),
             subvolumes: self.subvolumes.clone(),
             shrink: self.shrink,
+            dedupe: self.dedupe,
             inode_flags: self.inode_flags.clone(),
             owner: self.owner,
             owner_table: self.owner_table.clone(),

@@ -207,8 +207,8 @@ fn line(
     let _ = writeln!(
         text,
         "{number:>4}: {first:>offset_width$}..{:>offset_width$}: {physical:>address_width$}..{:>address_width$}: {:>6}: {tail}",
-        first + blocks,
-        physical + blocks,
-        blocks + 1,
+        first.saturating_add(blocks),
+        physical.saturating_add(blocks),
+        blocks.saturating_add(1),
     );
 }

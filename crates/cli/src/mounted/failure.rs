@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use vlinder_control::{ClientError, ErrorBody, MountEntry};
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, hint_of};
 use crate::text::escaped;
 
 /// What to do about a mount that can't be unmounted because it is in use.
@@ -17,7 +17,9 @@ pub(super) const SERVER_ENDED_HINT: &str = "its server has ended: vlinder umount
 pub fn of_server(body: ErrorBody) -> Failure {
     // The server's place is a path from the mount's root, which the user did not write.
     let failure = Failure::new(body.kind, body.message);
-    match body.hint {
+    // Other refusals say in their words what helps.
+    let of_right = || hint_of(Errno::ACCESS).filter(|_| body.kind == Kind::Permission).map(str::to_owned);
+    match body.hint.or_else(of_right) {
         Some(hint) => failure.hint(hint),
         None => failure,
     }

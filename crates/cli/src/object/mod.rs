@@ -8,7 +8,7 @@ mod subvolume;
 use std::ffi::OsStr;
 
 use vlinder_control::protocol::{ConditionRecord, SubvolumeTarget};
-use vlinder_control::{Name, Request};
+use vlinder_control::{Answer, Name, Request};
 use vlinder_format::RootId;
 use vlinder_fs::SubvolumeInformation;
 use vlinder_transaction::DeviceReport;
@@ -157,6 +157,17 @@ impl Object {
                 information(image, id)
             }
             Self::Mounted(mounted) => mounted.subvolume(&Request::SubvolumeGetDefault),
+        }
+    }
+
+    /// The subvolume whose root directory is the root of the paths.
+    pub fn shown_subvolume(&self) -> Result<RootId, Failure> {
+        match self {
+            Self::Image(named) => Ok(named.image().filesystem.root_id().root),
+            Self::Mounted(mounted) => match mounted.request(&Request::RootId { path: Name::default() })? {
+                Answer::Root { number } => Ok(RootId(number)),
+                _ => Err(mounted.unexpected()),
+            },
         }
     }
 

@@ -1,6 +1,5 @@
 //! The verbs that change subvolumes.
 
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -9,8 +8,8 @@ use serde_json::{Value, json};
 use vlinder_control::Request;
 use vlinder_control::protocol::SubvolumeTarget;
 use vlinder_format::RootId;
-use vlinder_fs::SubvolumeInformation;
 
+use super::nested::{DEFAULT_HINT, deletable_below, refuse_roots};
 use crate::caller::umask;
 use crate::devices::Purpose;
 use crate::failure::{ExitStatus, Failure, Kind};
@@ -140,7 +139,8 @@ pub struct DeleteArguments {
     /// Delete the subvolume of this number; then the target only names the image.
     #[arg(short = 'i', long, value_name = "ID")]
     subvolid: Option<u64>,
-    /// Delete the subvolumes in it as well, those within them first.
+    /// Delete the subvolumes in it as well, those within them first. Nothing goes where the default
+    /// subvolume, or the one that is shown, is among them.
     #[arg(short = 'R', long)]
     recursive: bool,
     /// As --verbose; outdated.
@@ -148,7 +148,7 @@ pub struct DeleteArguments {
     verbose_short: bool,
     #[command(flatten)]
     images: ImageArguments,
-    /// IMAGE:/PATH of a subvolume.
+    /// IMAGE:/PATH of a subvolume, or its path on a mounted vlinder.
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<OsString>,
 }
@@ -186,15 +186,16 @@ fn one(
 ) -> Result<RootId, Failure> {
     let object = Object::find(images, target, Purpose::Write, Follow::No)?;
     let number = arguments.subvolid;
+    refuse_roots(&object, number)?;
     if arguments.recursive {
         let top = match number {
             Some(number) => RootId(number),
             None => object.subvolume()?.id,
         };
-        for below in subvolumes_in(top, &object.subvolumes()?) {
+        for below in deletable_below(&object, top)? {
             match &object {
-                Object::Image(named) => delete_in_image(Some(below), named)?,
-                Object::Mounted(mounted) => delete_mounted(arguments, Some(below), mounted)?,
+                Object::Image(named) => delete_in_image(Some(below.0), named)?,
+                Object::Mounted(mounted) => delete_mounted(arguments, Some(below.0), mounted)?,
             };
         }
     }
@@ -214,26 +215,6 @@ fn one(
         images.close()?;
     }
     Ok(root)
-}
-
-const DEFAULT_HINT: &str = "it is the default subvolume: set another one first";
-
-/// The subvolumes that lie in one, at any depth, each behind those within it.
-fn subvolumes_in(top: RootId, all: &[SubvolumeInformation]) -> Vec<u64> {
-    let (mut found, mut stack) = (Vec::new(), vec![top]);
-    let mut seen = HashSet::from([top]);
-    // Damaged references may lead round: none is taken twice.
-    while let Some(above) = stack.pop() {
-        let lies_here = |one: &&SubvolumeInformation| {
-            !one.is_deleted && one.parent.is_some_and(|parent| parent.root == above)
-        };
-        for below in all.iter().filter(lies_here).filter(|below| seen.insert(below.id)) {
-            found.push(below.id.0);
-            stack.push(below.id);
-        }
-    }
-    found.reverse();
-    found
 }
 
 fn delete_mounted(
@@ -267,11 +248,6 @@ fn delete_in_image(number: Option<u64>, named: &Named) -> Result<(RootId, Vec<u8
     let (directory, entry, root) = match number {
         None => {
             let root = named.subvolume()?;
-            if named.name == b"." && root.0 == RootId::FS_TREE.0 {
-                return Err(
-                    Failure::new(Kind::Permission, "the top level can't be deleted").at(named.place())
-                );
-            }
             // `IMAGE:/` with another subvolume as root: its name lies above what is shown.
             match named.name.as_slice() {
                 b"." => by_number(image, root)?,

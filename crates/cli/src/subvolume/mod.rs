@@ -4,6 +4,7 @@ mod change;
 mod facts;
 mod find_new;
 mod list;
+mod nested;
 mod show;
 
 use clap::Subcommand;

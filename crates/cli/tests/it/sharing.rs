@@ -246,6 +246,69 @@ fn what_cannot_be_deduped_is_told() {
     assert_eq!((&told["files"], &told["dry_run"]), (&Value::from(0), &Value::Bool(false)));
 }
 
+/// Linux shares whole sectors alone.
+#[test]
+fn blocks_are_not_smaller_than_sectors() {
+    let scratch = Scratch::new("sharing-sectors");
+    let (image, source) = (scratch.join("disk.img"), scratch.join("source"));
+    std::fs::File::create(&image).unwrap().set_len(300 << 20).unwrap();
+    // It may warn that this machine's Linux can't mount that.
+    assert_eq!(run(["mkfs", "-s", "64k", "-n", "64k", image.to_str().unwrap()]).code, 0);
+    let sectors = |numbers: &[u64]| -> Vec<u8> {
+        let sector = |number: &u64| {
+            let random = SeededRandom::new(*number);
+            (0..8192).flat_map(move |_| random.next_u64().to_le_bytes())
+        };
+        numbers.iter().flat_map(sector).collect()
+    };
+    let first = sectors(&[1, 2, 3]);
+    // Half a sector on, nothing of the second one can be shared.
+    let second = [&first[32_768..], &sectors(&[4])].concat();
+    let third = sectors(&[5, 1, 2]);
+    for (name, bytes) in [("a", &first), ("b", &second), ("c", &third)] {
+        std::fs::write(&source, bytes).unwrap();
+        run(["cp", source.to_str().unwrap(), &target(&image, &format!("/{name}"))]).done();
+    }
+    let told = run(["--json", "dedupe", "-b", "4K", &target(&image, "/")]).done().json();
+    assert_eq!((&told["shared_bytes"], &told["differing_bytes"]), (&Value::from(131_072), &Value::from(0)));
+    run([Path::new("check"), &image]).done();
+}
+
+/// One system call copies 2 GiB: a file as long as can be would take four milliards of them.
+#[test]
+fn a_copy_on_a_mount_steps_over_long_holes() {
+    require!(Fuse);
+    let scratch = Scratch::new("sharing-holes");
+    let (image, point) = (scratch.join("disk.img"), scratch.join("mount"));
+    make_image(&image);
+    std::fs::create_dir(&point).unwrap();
+    let owners = if rustix::process::geteuid().is_root() { "owners=keep" } else { "owners=me" };
+    run(["mount".as_ref(), "-o".as_ref(), owners.as_ref(), image.as_path(), &point]).done();
+    let places = [0_u64, 5 << 40, (1 << 62) + 4096];
+    let sizes = [(1 << 62) + 20_000, i64::MAX as u64];
+    let outcomes = sizes.map(|size| {
+        let (from, to) = (point.join(format!("{size}")), point.join(format!("to-{size}")));
+        let file = std::fs::File::create(&from).unwrap();
+        places.iter().for_each(|place| file.write_all_at(&[7; 8192], *place).unwrap());
+        file.set_len(size).unwrap();
+        let told = run(["--json".as_ref(), "cp".as_ref(), "--reflink".as_ref(), from.as_path(), &to]);
+        let copy = std::fs::File::open(&to).unwrap();
+        let seen = places.map(|place| {
+            let mut bytes = [0; 12_288];
+            let count = copy.read_at(&mut bytes, place).unwrap();
+            (count, bytes[..8192] == [7; 8192] && bytes[8192..] == [0; 4096])
+        });
+        (told.code, copy.metadata().unwrap().len() == size, seen)
+    });
+    run([Path::new("umount"), &point]).done();
+    assert_eq!(outcomes, [(0, true, [(12_288, true); 3]); 2]);
+    for size in sizes {
+        let [one, other] = [format!("/{size}"), format!("/to-{size}")].map(|path| extents(&image, &path));
+        assert!(one == other && one.as_array().unwrap().len() == places.len(), "{one} and {other}");
+    }
+    run([Path::new("check"), &image]).done();
+}
+
 #[test]
 fn no_write_is_lost_while_a_file_is_deduped() {
     require!(Fuse);

@@ -175,3 +175,39 @@ fn a_subvolume_goes_with_those_in_it_where_that_is_wished() {
     assert_eq!(left.lines().map(|line| line.rsplit(' ').next().unwrap()).collect::<Vec<_>>(), ["beside"]);
     run(["check", image.to_str().unwrap()]).done();
 }
+
+#[test]
+fn none_goes_where_one_is_known_to_stay() {
+    let scratch = Scratch::new("subvolumes-staying");
+    let image = scratch.join("disk.img");
+    make_image(&image);
+    let at = |path: &str| target(&image, path);
+    let all = ["/top", "/top/one", "/top/one/two", "/top/three"];
+    for path in all {
+        run(["subvolume", "create", &at(path)]).done();
+    }
+    let shown = |options: &[&str]| {
+        let root = at("/");
+        run([&["subvolume", "list"], options, &[&root]].concat()).done().text()
+    };
+    let before = shown(&["--options", "subvolid=5"]);
+    assert_eq!(before.lines().count(), all.len());
+    let delete = ["subvolume", "delete", "-R", "-o", "subvolid=5"];
+    let refused = |target: &str, words: &[&str]| {
+        run([&delete[..], &[target]].concat()).failed(1, words);
+        assert_eq!(shown(&["--options", "subvolid=5"]), before);
+    };
+    refused(&at("/"), &["top level", "name a subvolume in it"]);
+    run(["subvolume", "delete", "-R", "-i", "5", &at("/")]).failed(1, &["top level"]);
+    // The one that is shown lies in it.
+    run(["subvolume", "delete", "-R", "-o", "subvolid=257", "-i", "256", &at("/")])
+        .failed(1, &["nothing was deleted", "top/one", "shown"]);
+    for default in ["/top/one", "/top"] {
+        run(["subvolume", "set-default", "-o", "subvolid=5", &at(default)]).done();
+        refused(&at("/top"), &["nothing was deleted", &default[1..], "default"]);
+    }
+    run(["subvolume", "set-default", "-o", "subvolid=5", "5", &at("/")]).done();
+    run([&delete[..], &[&at("/top")]].concat()).done();
+    assert_eq!(shown(&[]), "");
+    run(["check", image.to_str().unwrap()]).done();
+}

@@ -7,6 +7,7 @@ use vlinder_base::sync::Arc;
 use vlinder_fs::{Caller, Filesystem, Inode, Refusal};
 
 use super::ReceiveError;
+use super::error::command_error;
 use crate::wire::CommandKind;
 
 /// Directories that are remembered, and bytes of their paths, of which a stream can make each 64 KiB long;
@@ -83,6 +84,10 @@ impl SubvolumePaths {
             check_name(kind, path, name)?;
             current = self.step(filesystem, kind, path, &current, name)?;
         }
+        if !current.is_directory() {
+            // Its times are its own, and not moved by names.
+            return Err(command_error(kind, path, Refusal::NotADirectory.into()));
+        }
         if self.directories.len() >= MAX_REMEMBERED || self.path_bytes + path.len() > MAX_REMEMBERED_BYTES {
             self.forget();
         }
@@ -100,11 +105,7 @@ impl SubvolumePaths {
         name: &[u8],
     ) -> Result<Arc<Inode>, ReceiveError> {
         let found = filesystem.names().lookup(&Caller::superuser(), directory, name);
-        let error = |error: vlinder_fs::FsError| ReceiveError::Command {
-            kind,
-            path: path.to_vec(),
-            error: Box::new(error),
-        };
+        let error = |error: vlinder_fs::FsError| command_error(kind, path, error);
         let found = found.map_err(error)?;
         if found.id().root != self.root.id().root || found.is_placeholder() {
             return Err(error(Refusal::CrossesSubvolumes.into()));

@@ -267,6 +267,29 @@ fn a_full_image_has_all_before_the_command_that_found_it() {
     own_check(device).unwrap();
 }
 
+/// A file that a stream takes for a directory has the times that are named last, as any file.
+#[test]
+fn a_file_taken_for_a_directory_keeps_its_times() {
+    let commands = [
+        begin(b"one"),
+        Command::MakeFile { path: b"file", inode: None },
+        Command::SetTimes { path: b"file", times: times(1000) },
+        Command::MakeFile { path: b"file/below", inode: None },
+        Command::SetTimes { path: b"file", times: times(2000) },
+    ];
+    let stream = support::stream(Protocol::V2, &commands);
+    for checkpoint_bytes in [1, ReceiveOptions::default().checkpoint_bytes] {
+        let filesystem = open(&image());
+        let options = ReceiveOptions { max_errors: 0, checkpoint_bytes, ..ReceiveOptions::default() };
+        let (received, outcome) = support::receive_with(&filesystem, &stream, options);
+        received.unwrap();
+        let errors: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
+        assert!(errors.len() == 1 && errors[0].contains("not a directory"), "{errors:?}");
+        let shown = tree(&filesystem, "one");
+        assert!(shown.contains("mt 2001.5"), "{shown}");
+    }
+}
+
 /// What an input gives a byte at a time.
 struct Slow<'a>(&'a [u8]);
 

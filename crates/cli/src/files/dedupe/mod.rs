@@ -36,7 +36,8 @@ pub struct DedupeArguments {
     /// Tell what would be shared, by the blocks' hashes, and change nothing.
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// The size of a block: a power of two from 4K on. Smaller ones find more, and cut extents smaller.
+    /// The size of a block: a power of two from 4K on, a sector at least. Smaller ones find more, and cut
+    /// extents smaller.
     #[arg(short, long, value_name = "SIZE", value_parser = parse_block, default_value = "64K")]
     block_size: u64,
     /// Tell each file that shares something.

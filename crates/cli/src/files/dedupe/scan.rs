@@ -193,6 +193,8 @@ impl<'a> Scan<'a> {
         };
         let layout = volume.map(|volume| volume.layout(&file, &place)).transpose()?;
         let layout = layout.ok_or_else(|| Failure::usage("no file system"))?;
+        // Of all files the same, since they lie in one file system.
+        self.options.block_size = self.options.block_size.max(layout.sector_bytes).min(MAX_BLOCK_BYTES);
         let (mut source, mut blocks, block_size) = (None, Vec::new(), self.options.block_size);
         let (mut runs, mut number) = (layout.runs.as_slice(), 0);
         while let Some(run) = runs.first() {

@@ -26,6 +26,8 @@ pub(super) enum DedupeFile {
 /// Where the bytes of a file lie.
 pub(super) struct FileLayout {
     pub(super) size_bytes: u64,
+    /// Extents are divided at multiples of this alone.
+    pub(super) sector_bytes: u64,
     pub(super) runs: Vec<MappedExtent>,
     /// It has checksums, as far as that is known; with files that have none it can share nothing.
     pub(super) has_checksums: bool,
@@ -49,13 +51,14 @@ impl DedupeVolume {
                 let inode = image.filesystem.inode(*id).map_err(fail)?;
                 let runs = all_runs(&image.filesystem, &inode).map_err(fail)?;
                 let has_checksums = !inode.flags().has(InodeFlags::NODATASUM);
-                Ok(FileLayout { size_bytes: inode.size(), runs, has_checksums })
+                let sector_bytes = u64::from(image.filesystem.sector_size());
+                Ok(FileLayout { size_bytes: inode.size(), sector_bytes, runs, has_checksums })
             }
             (Self::Mounted(mounted), DedupeFile::OnMount(path)) => {
-                let (size_bytes, _, runs) = mounted
+                let (size_bytes, sector_bytes, runs) = mounted
                     .file_map_of(path)
                     .map_err(|failure| Failure { place: None, ..failure }.at(place))?;
-                Ok(FileLayout { size_bytes, runs, has_checksums: true })
+                Ok(FileLayout { size_bytes, sector_bytes, runs, has_checksums: true })
             }
             _ => Err(Failure::usage("files of two file systems")),
         }

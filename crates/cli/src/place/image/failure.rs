@@ -37,6 +37,7 @@ fn refused(refusal: Refusal) -> Failure {
         }
         Refusal::Exists => failure.hint("take another name, or remove what has this one"),
         Refusal::NotADirectory => failure.hint("vlinder ls -l shows what is there"),
+        Refusal::IsADirectory => failure.hint("name a file; vlinder ls -l shows what is there"),
         Refusal::NotEmpty => failure.hint("remove what is in it first, or all of it with vlinder rm -r"),
         _ => failure,
     }
