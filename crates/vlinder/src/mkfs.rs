@@ -39,6 +39,7 @@ pub struct MkfsOptions {
     compression: Option<Compression>,
     subvolumes: Vec<inner::SubvolumeDirectory>,
     shrink: bool,
+    dedupe: bool,
     inode_flags: Vec<inner::PathFlags>,
     owner: Option<(u32, u32)>,
     owner_table: Option<PathBuf>,
@@ -166,10 +167,17 @@ impl MkfsOptions {
         self
     }
 
-    /// Cut the file system, and the file that holds it, behind what the source needs.
+    /// Make the file system, and the file that holds it, no longer than what the source needs.
     #[must_use]
     pub fn shrink(mut self, shrink: bool) -> Self {
         self.shrink = shrink;
+        self
+    }
+
+    /// Store files of the source with the same bytes once.
+    #[must_use]
+    pub fn dedupe(mut self, dedupe: bool) -> Self {
+        self.dedupe = dedupe;
         self
     }
 
@@ -234,9 +242,9 @@ impl MkfsOptions {
         let Some(path) = self.source.clone() else {
             let has_owners =
                 self.owner.is_some() || self.owner_table.is_some() || !self.inode_flags.is_empty();
-            let is_plain = self.compression.is_none() && self.subvolumes.is_empty() && !self.shrink;
-            let is_plain = is_plain && !has_owners;
-            let what = "compression, subvolumes, flags, owners and shrinking are of what is copied; give a source directory";
+            let is_plain = self.compression.is_none() && self.subvolumes.is_empty();
+            let is_plain = is_plain && !(has_owners || self.shrink || self.dedupe);
+            let what = "compression, subvolumes, flags, owners, shrinking and shared files are of what is copied; give a source directory";
             return if is_plain { Ok(None) } else { Err(Error::new(ErrorKind::InvalidInput, what)) };
         };
         Ok(Some(inner::RootDirectory {

@@ -19,7 +19,7 @@ use crate::mkfs::raw::{
 
 /// Where the items of a tree come from.
 #[derive(Clone)]
-pub(super) enum Source {
+pub(super) enum ItemSource {
     /// They are those of the filled file system, unchanged.
     Filled(Arc<Root>),
     /// They are made.
@@ -28,7 +28,7 @@ pub(super) enum Source {
     Extents(Items),
 }
 
-impl Source {
+impl ItemSource {
     /// Gives every item, by key.
     pub(super) fn visit(
         &self,
@@ -73,7 +73,7 @@ impl Source {
 /// A tree with its blocks: leaves first, the root last.
 #[derive(Clone)]
 pub(super) struct PlannedTree {
-    pub(super) source: Source,
+    pub(super) source: ItemSource,
     pub(super) blocks: Vec<PlannedBlock>,
 }
 
@@ -105,7 +105,7 @@ impl<'a> Filled<'a> {
         let data = super::data_groups::data_groups(filesystem)?;
         let root_tree = Arc::clone(filesystem.engine().forest().root_tree());
         let mut root_items = Items::new();
-        Source::Filled(root_tree).visit(filesystem, |key, data| {
+        ItemSource::Filled(root_tree).visit(filesystem, |key, data| {
             root_items.push((key, data.to_vec()));
             Ok(())
         })?;
@@ -118,7 +118,7 @@ impl<'a> Filled<'a> {
         let roots = self.root_items.iter().filter(|(key, _)| key.item_type == ItemType::ROOT_ITEM);
         let ids = roots.map(|(key, _)| RootId(key.objectid.0)).filter(|id| !is_made(*id));
         ids.map(|id| {
-            let source = Source::Filled(Arc::clone(self.filesystem.engine().tree(id)?.root()));
+            let source = ItemSource::Filled(Arc::clone(self.filesystem.engine().tree(id)?.root()));
             let blocks = source.pack(self.filesystem, self.parameters.node_size)?;
             Ok((id, PlannedTree { source, blocks }))
         })
@@ -130,7 +130,7 @@ impl<'a> Filled<'a> {
         &self,
         trees: &BTreeMap<RootId, PlannedTree>,
         layout: &LeastLayout,
-    ) -> Vec<(RootId, Source)> {
+    ) -> Vec<(RootId, ItemSource)> {
         let features = &self.parameters.features;
         let groups = GroupUse::of(self, trees, layout);
         let block_groups = || groups.iter().map(|group| group.item());
@@ -156,9 +156,9 @@ impl<'a> Filled<'a> {
             items.sort_unstable_by_key(|(key, _)| *key);
             items
         };
-        let mut sources: Vec<(RootId, Source)> =
-            made.into_iter().map(|(root, items)| (root, Source::Made(sorted(items)))).collect();
-        sources.push((RootId::EXTENT_TREE, Source::Extents(sorted(extents))));
+        let mut sources: Vec<(RootId, ItemSource)> =
+            made.into_iter().map(|(root, items)| (root, ItemSource::Made(sorted(items)))).collect();
+        sources.push((RootId::EXTENT_TREE, ItemSource::Extents(sorted(extents))));
         sources
     }
 

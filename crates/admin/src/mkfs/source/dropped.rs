@@ -6,10 +6,10 @@ use vlinder_base::clock::Timestamp;
 use vlinder_base::sync::atomic::AtomicBool;
 use vlinder_base::thread;
 
+use super::choice::{Source, SourceChoice};
 use super::directory::SourceDirectory;
 use super::entry::{Content, Entry, Kind};
 use super::reading::{Reading, Sink};
-use super::source::{Source, SourceChoice};
 use crate::mkfs::error::MkfsError;
 
 /// Sectors of the image that is not made.

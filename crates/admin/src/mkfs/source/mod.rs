@@ -7,6 +7,7 @@
 //! ([`Reading::contents`]) by the same threads that load entries. A [`Sink`] takes all that.
 
 mod archive;
+mod choice;
 mod directory;
 mod dropped;
 mod entry;
@@ -19,13 +20,12 @@ mod messages;
 mod private_attributes;
 mod reading;
 mod rules;
-mod source;
 
 pub use archive::ArchiveFault;
+pub(super) use choice::{Source, SourceChoice};
 pub(super) use directory::{SourceDirectory, join};
 pub use dropped::{DroppedSource, read_source};
 pub(super) use entry::{Content, Entry, Kind};
 pub use error::SourceError;
 pub(super) use error::shown;
 pub(super) use reading::{Reading, Sink};
-pub(super) use source::{Source, SourceChoice};
