@@ -1,9 +1,9 @@
 //! The least image of a file system that was filled.
 //!
-//! Its data lie where they stay, its metadata in a scratch file ([`build_layout`]). When all is there, every
+//! Its data lie where they stay, its metadata in a scratch file (`build_layout`). When all is there, every
 //! tree is written once more, in full leaves, behind the data, into chunks as long as that needs
-//! ([`least_layout`]). Trees of files, checksums and UUIDs keep their items; what tells of addresses of tree
-//! blocks and chunks is made anew ([`sources`]). The extent tree has an item for each block, its own
+//! (`least_layout`). Trees of files, checksums and UUIDs keep their items; what tells of addresses of tree
+//! blocks and chunks is made anew (`sources`). The extent tree has an item for each block, its own
 //! included, so the image is planned again with the blocks that the last plan needed, until nothing changes.
 
 mod build_layout;
