@@ -47,7 +47,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Arc<dyn Device>, OpenE
     })
 }
 
-/// As [`open`], but where no part is named the whole is meant, whatever lies there.
+/// As [`open()`], but where no part is named the whole is meant, whatever lies there.
 ///
 /// # Errors
 /// As there.
