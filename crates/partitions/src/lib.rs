@@ -6,8 +6,8 @@
 //! This is an inner crate of `vlinder`, the crate to depend on: its interface may change with any release.
 //!
 //! Reading path: [`ImageName`] (`disk.raw@2`), [`open()`] (a device over what a name means),
-//! [`PartitionTable`] (what a disk is divided into; `gpt` and `mbr` read it), `choice` (the one partition with
-//! a Btrfs).
+//! [`PartitionTable`] (what a disk is divided into; `gpt` and `mbr` read it), `choice` (the one partition
+//! with a Btrfs).
 
 #![cfg_attr(
     not(test),

@@ -42,6 +42,7 @@ fn main() -> Result<()> {
         writeback: options.writeback,
         kernel_kills_privileges: false,
         acls: true,
+        acts_as_root: false,
         validity,
     };
     let service = Arc::new(Arithmetic::new(files));
