@@ -111,6 +111,11 @@ pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<ExitStat
             Err(ClientError::Conversation { .. }) => unmount_unheard(&entry, session),
             Err(error) => Err(mounted::failure(error)),
         },
+        // First: a system call on the mount would not end.
+        Err(ClientError::NoServer { reason: NoServerReason::Dying, .. }) => {
+            client::abort(&entry).map_err(mounted::failure)?;
+            ended_without_commit(&entry, session)
+        }
         Err(_) if is_server_gone(&entry.mountpoint) => take_away_dead(&entry, session),
         Err(error @ ClientError::NoServer { reason: NoServerReason::Denied, .. }) if !is_own(&entry) => {
             Err(mounted::failure(error))
@@ -128,8 +133,13 @@ fn is_own(entry: &MountEntry) -> bool {
 
 /// Takes a mount away whose server has ended.
 fn take_away_dead(entry: &MountEntry, session: &Session) -> Result<ExitStatus, Failure> {
-    let mountpoint = &entry.mountpoint;
     client::detach(entry).map_err(mounted::failure)?;
+    ended_without_commit(entry, session)
+}
+
+/// Tells of a mount that was taken away after its server had ended.
+fn ended_without_commit(entry: &MountEntry, session: &Session) -> Result<ExitStatus, Failure> {
+    let mountpoint = &entry.mountpoint;
     if entry.read_only {
         session.warn(format!("the server of {} had ended", mountpoint.display()));
         return Ok(ExitStatus::Done);

@@ -16,7 +16,7 @@ use crate::frame::{self, FrameError, MAX_REQUEST_BYTES};
 use crate::location::{self, LocationError};
 use crate::mounts::MountEntry;
 use crate::patience::Limited;
-use crate::peer::credentials_of;
+use crate::peer::{credentials_of, is_dying};
 use crate::places::{self, Place};
 use crate::protocol::{
     Answer, AnswerMessage, MountInformation, Name, Outcome, Request, RequestMessage, SCHEMA,
@@ -112,6 +112,8 @@ pub enum ClientError {
 /// Why no server of a mount was found. Of several reasons the first of these is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoServerReason {
+    /// Its server was killed while the kernel waited for it, and can't end ([`abort`]).
+    Dying,
     /// Nobody listens at the mount's socket any more: its server has ended.
     Ended,
     /// The mount is another user's alone, and so is its socket.
@@ -129,6 +131,10 @@ impl NoServerReason {
     #[must_use]
     pub fn advice(self, owner: u32) -> String {
         match self {
+            Self::Dying => {
+                "its server was killed while the kernel waited for it: vlinder umount takes the mount away"
+                    .to_owned()
+            }
             Self::Ended => "its server has ended: vlinder umount takes the mount away".to_owned(),
             Self::Denied => {
                 format!("it is a mount of user {owner}: ask that user, or have it mounted with allow_other")
@@ -206,6 +212,10 @@ fn connect_to_any(
             }
             Err(error) => {
                 let reason = reason_of(&error, mount);
+                if reason == NoServerReason::Dying {
+                    // Nothing more is asked: a system call on the mount would not end.
+                    return Err(Tried { found: vec![error.to_string()], is_nowhere: false, reason });
+                }
                 tried.is_nowhere &= reason == NoServerReason::Nowhere;
                 tried.reason = tried.reason.min(reason);
                 tried.found.push(error.to_string());
@@ -450,7 +460,11 @@ fn is_closed_by_peer(error: &FrameError) -> bool {
 
 /// What an error of a socket's place tells.
 fn reason_of(error: &LocationError, mount: &MountEntry) -> NoServerReason {
-    let LocationError::Host { source, .. } = error else { return NoServerReason::Unsafe };
+    let source = match error {
+        LocationError::Host { source, .. } => source,
+        LocationError::Dying { .. } => return NoServerReason::Dying,
+        LocationError::Unsafe { .. } => return NoServerReason::Unsafe,
+    };
     match source.kind() {
         io::ErrorKind::ConnectionRefused => NoServerReason::Ended,
         io::ErrorKind::PermissionDenied if mount.is_for_its_owner_alone() => NoServerReason::Denied,
@@ -473,8 +487,12 @@ fn connect_to(
     location::check_socket(socket, owner)?;
     let host = |source| LocationError::Host { path: socket.to_owned(), source };
     let stream = connect(socket).map_err(host)?;
-    if credentials_of(&stream).map_err(host)?.uid() != owner {
+    let server = credentials_of(&stream).map_err(host)?;
+    if server.uid() != owner {
         return Err(LocationError::Unsafe { path: socket.to_owned(), reason: "somebody else serves it" });
+    }
+    if is_dying(server.pid()) {
+        return Err(LocationError::Dying { path: socket.to_owned(), process: server.pid() });
     }
     Ok(stream)
 }
@@ -502,6 +520,17 @@ pub fn unmount(mount: &MountEntry) -> Result<(), ClientError> {
 /// [`ClientError::Unmount`].
 pub fn detach(mount: &MountEntry) -> Result<(), ClientError> {
     hold(mount)?.unmount(true).map_err(|refused| not_unmounted(mount, refused))
+}
+
+/// Takes a mount away whose server was killed and can't end, because the kernel waits for its own answer in a
+/// call of its. What programs wait for ends with an error, and so does the server.
+///
+/// # Errors
+/// [`ClientError::Unmount`].
+pub fn abort(mount: &MountEntry) -> Result<(), ClientError> {
+    let held = hold(mount)?;
+    places::abort(mount.device);
+    held.abort().map_err(|refused| not_unmounted(mount, refused))
 }
 
 #[cfg(test)]

@@ -40,6 +40,14 @@ pub enum LocationError {
         /// Why.
         reason: &'static str,
     },
+    /// The process that listens there was killed, and can't end before the kernel lets go of it.
+    #[error("{}: process {process}, which serves it, was killed while the kernel waits for an answer of it", .path.display())]
+    Dying {
+        /// The socket.
+        path: PathBuf,
+        /// The process.
+        process: i32,
+    },
     /// It can't be made or looked at.
     #[error("{} can't be used for a control socket: {source}; see that it is there, and that you may use it", .path.display())]
     Host {

@@ -25,6 +25,16 @@ pub(crate) fn credentials_of(stream: &UnixStream) -> io::Result<UnixCredentials>
     Ok(getsockopt(stream, PeerCredentials)?)
 }
 
+/// Whether a process has ended, and is held up in the kernel: its threads are gone but for one whose call
+/// waits for what nobody will answer. Until that ends, the kernel keeps the process's descriptors open, sockets
+/// among them.
+pub(crate) fn is_dying(process: i32) -> bool {
+    // proc_pid_stat(5): the state stands behind the command's name, in which any byte may be.
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = status.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('Z' | 'X'))
+}
+
 impl Peer {
     /// The peer of a connection.
     pub(crate) fn of(stream: &UnixStream) -> io::Result<Self> {
@@ -54,4 +64,22 @@ fn further_groups(process: i32, user: u32) -> Vec<u32> {
         return Vec::new();
     }
     line("Groups:").unwrap_or_default().split_whitespace().filter_map(|group| group.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_was_not_waited_for_is_dying() {
+        let mut child = Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let process = i32::try_from(child.id()).unwrap();
+        assert!(!is_dying(process) && !is_dying(-1));
+        child.kill().unwrap();
+        vlinder_testkit::eventually("it has ended", || is_dying(process));
+        child.wait().unwrap();
+        assert!(!is_dying(process));
+    }
 }

@@ -123,8 +123,19 @@ impl HeldMount {
     }
 
     fn unmount_at_once(&self, lazily: bool) -> Result<(), Refused> {
+        self.unmount_with(if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() })
+    }
+
+    /// Takes the mount out of the tree, and ends what waits for its server with an error.
+    ///
+    /// # Errors
+    /// As [`Self::unmount`].
+    pub fn abort(&self) -> Result<(), Refused> {
+        self.unmount_with(UnmountFlags::DETACH | UnmountFlags::FORCE)
+    }
+
+    fn unmount_with(&self, flags: UnmountFlags) -> Result<(), Refused> {
         drop(self.root()?);
-        let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
         let place = path_of(self.directory.as_fd()).join(&self.name);
         match rustix::mount::unmount(place, flags | UnmountFlags::NOFOLLOW) {
             Ok(()) => return Ok(()),
@@ -133,7 +144,11 @@ impl HeldMount {
         }
         // It looks for itself whose the mount is, and acts as the user who calls it.
         let mut program = Command::new("fusermount3");
-        program.arg("-u").args(lazily.then_some("-z")).arg("--").arg(&self.mountpoint);
+        program
+            .arg("-u")
+            .args(flags.contains(UnmountFlags::DETACH).then_some("-z"))
+            .arg("--")
+            .arg(&self.mountpoint);
         let output = program.output().map_err(|error| Refused {
             message: format!("fusermount3 can't be run: {error}"),
             is_busy: false,

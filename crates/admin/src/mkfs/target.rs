@@ -20,6 +20,8 @@ use super::unannounced::Unannounced;
 
 /// An image without a given size gets this part of its least size as room beside it.
 const ROOM_PART: u64 = 4;
+/// But so much room at least: else not one more file could be made in an image of next to nothing.
+const LEAST_ROOM: u64 = 2 << 20;
 /// Such an image is a multiple of this.
 const SIZE_STEP: u64 = 1 << 20;
 
@@ -121,7 +123,7 @@ impl Target {
     /// How long the file system becomes whose content needs `least` bytes. A regular file grows where a size
     /// is too small, as mkfs.btrfs has it.
     pub(super) fn size_for(&self, least: u64, shrinks: bool) -> Result<ImageSize, MkfsError> {
-        let with_room = least.saturating_add(least / ROOM_PART).next_multiple_of(SIZE_STEP);
+        let with_room = least.saturating_add((least / ROOM_PART).max(LEAST_ROOM)).next_multiple_of(SIZE_STEP);
         match self.wanted_bytes {
             Some(wanted) if wanted < least && !self.is_file() => {
                 Err(MkfsError::Full { path: shown(b""), size: wanted })

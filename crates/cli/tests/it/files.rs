@@ -315,7 +315,8 @@ fn the_content_of_a_pipe_becomes_a_file() {
     for (name, content) in [("one", "one"), ("stdin", "three"), ("empty", "")] {
         assert_eq!(run(["cat", &target(&image, &format!("/{name}"))]).done().text(), content);
     }
-    run(["cp", "/dev/null", "/dev/zero"]).failed(1, &["no regular file"]);
+    // As cp(1): nothing goes into a stream.
+    run(["cp", "/dev/null", "/dev/zero"]).done();
     run(["mkdir", &target(&image, "/d")]).done();
     run(["cp", "-T", "/dev/null", &target(&image, "/d")]).failed(1, &["no regular file"]);
     btrfs_check_data(&image).unwrap();

@@ -1,5 +1,5 @@
 #!/bin/sh
-# make.sh DISK TREE
+# bootable.sh DISK TREE
 #
 # Makes the disk image DISK, which boots by UEFI: a GPT with an EFI system partition, and a Btrfs with subvolumes and
 # compression that holds TREE, the root directory of a system as a tar archive (also packed with gzip or zstd). An ordinary
@@ -11,7 +11,6 @@
 #
 # Needs sfdisk (util-linux), mtools, and a boot loader: LOADER is its file (systemd-boot of the package systemd-boot-efi).
 # SIZE is the disk's size (4G; it takes no more space than what is in it), UUID that of the Btrfs, VLINDER the command.
-# With SOURCE_DATE_EPOCH and UUID the same tree gives the same disk, byte for byte.
 set -eu
 disk=$1
 tree=$2
@@ -23,7 +22,7 @@ work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
 # A disk without a file system yet: 256 MiB for the kernel, the rest for Btrfs. What has to be unlike any other comes from
-# the UUID, so that it is the same for the same disk.
+# the UUID.
 rm -f "$disk"
 truncate -s "${SIZE:-4G}" "$disk"
 sfdisk -q "$disk" <<END
@@ -53,7 +52,6 @@ linux /linux
 initrd /initrd
 options root=UUID=$uuid rw console=ttyS0
 END
-# mtools take times, too, from SOURCE_DATE_EPOCH.
 esp="$disk@@1M"
 mformat -i "$esp" -T $((256 * 2048)) -h 255 -s 63 -F -N "$(echo "$uuid" | cut -c1-8)" ::
 mmd -i "$esp" ::/EFI ::/EFI/BOOT ::/loader ::/loader/entries
