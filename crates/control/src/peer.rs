@@ -25,9 +25,9 @@ pub(crate) fn credentials_of(stream: &UnixStream) -> io::Result<UnixCredentials>
     Ok(getsockopt(stream, PeerCredentials)?)
 }
 
-/// Whether a process has ended, and is held up in the kernel: its threads are gone but for one whose call
-/// waits for what nobody will answer. Until that ends, the kernel keeps the process's descriptors open, sockets
-/// among them.
+/// Whether a process was ended and is held up in the kernel: its threads are gone but for one, whose call
+/// waits without end. As long as it does, the kernel keeps the process's descriptors open, sockets among
+/// them.
 pub(crate) fn is_dying(process: i32) -> bool {
     // proc_pid_stat(5): the state stands behind the command's name, in which any byte may be.
     let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();

@@ -36,8 +36,8 @@ pub fn is_alive(device: (u32, u32)) -> Option<bool> {
     tells.then(|| Path::new(CONNECTIONS).join(device.1.to_string()).exists())
 }
 
-/// Ends a mount's connection with its server, as far as the system offers that to this user. Whoever waits
-/// for the server gets an error.
+/// Ends a mount's connection with its server, as far as the system offers that to this user. Programs
+/// that wait for the server get an error.
 pub fn abort(device: (u32, u32)) {
     let path = Path::new(CONNECTIONS).join(device.1.to_string()).join("abort");
     if let Err(error) = std::fs::write(&path, "1") {

@@ -48,9 +48,9 @@ fn a_mount_of_a_server_that_was_killed_is_taken_away() {
             command.spawn().unwrap()
         };
         let writers = Writers(vec![writer("one"), writer("two")]);
-        std::thread::sleep(Duration::from_millis(1500));
+        vlinder_base::thread::sleep(Duration::from_millis(1500));
         rustix::process::kill_process(place.server(), rustix::process::Signal::KILL).unwrap();
-        std::thread::sleep(Duration::from_millis(500));
+        vlinder_base::thread::sleep(Duration::from_millis(500));
         let clock = SystemClock::new();
         let mut umount = Command::new("timeout");
         umount.args(["60", env!("CARGO_BIN_EXE_vlinder"), "umount"]).arg(&place.point);
