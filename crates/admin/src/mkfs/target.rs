@@ -22,6 +22,8 @@ use super::unannounced::Unannounced;
 const ROOM_PART: u64 = 4;
 /// But so much room at least: else not one more file could be made in an image of next to nothing.
 const LEAST_ROOM: u64 = 2 << 20;
+/// And it is so long at least, so that snapshots can be made of what is in it.
+const LEAST_BYTES: u64 = 8 << 20;
 /// Such an image is a multiple of this.
 const SIZE_STEP: u64 = 1 << 20;
 
@@ -124,6 +126,7 @@ impl Target {
     /// is too small, as mkfs.btrfs has it.
     pub(super) fn size_for(&self, least: u64, shrinks: bool) -> Result<ImageSize, MkfsError> {
         let with_room = least.saturating_add((least / ROOM_PART).max(LEAST_ROOM)).next_multiple_of(SIZE_STEP);
+        let with_room = with_room.max(LEAST_BYTES);
         match self.wanted_bytes {
             Some(wanted) if wanted < least && !self.is_file() => {
                 Err(MkfsError::Full { path: shown(b""), size: wanted })
