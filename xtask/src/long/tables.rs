@@ -462,7 +462,7 @@ mod tests {
     fn each_matrix_has_its_whole_cross_product() {
         let counts: Vec<usize> = JOBS.iter().map(|job| job.whole(1).len()).collect();
         let full_disks = [3 * 14 + 4, 20 * 4 * 3 + 1, 2 * 3 * 5 + 5, 5 + 3, 6 * 10 + 5, 2];
-        assert_eq!(counts, [&full_disks[..], &[6 * 2 * 3 + 2 * 2 + 1, 2, 1, 8 * 3, 1, 1, 2, 8]].concat());
+        assert_eq!(counts, [&full_disks[..], &[6 * 2 * 3 + 2 * 2 + 1, 2, 1, 8 * 3, 1, 1, 1, 2, 8]].concat());
         let row = "one-process --refusals 5000 --size 1G --opts writeback=off".to_owned();
         assert!(job("full-one-process").whole(1).contains(&Planned { tool: FULL, row, seed: 20 }));
     }
