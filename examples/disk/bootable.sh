@@ -18,12 +18,15 @@ vlinder=${VLINDER:-vlinder}
 loader=${LOADER:-/usr/lib/systemd/boot/efi/systemd-bootx64.efi}
 uuid=${UUID:-$(cat /proc/sys/kernel/random/uuid)}
 
+if [ -e "$disk" ]; then
+    echo "$disk is there already: remove it, or name another" >&2
+    exit 1
+fi
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
 # A disk without a file system yet: 256 MiB for the kernel, the rest for Btrfs. What has to be unlike any other comes from
 # the UUID.
-rm -f "$disk"
 truncate -s "${SIZE:-4G}" "$disk"
 sfdisk -q "$disk" <<END
 label: gpt

@@ -6,6 +6,7 @@ set -eu
 [ $# -eq 2 ] || { echo "usage: build.sh DIRECTORY DISK" >&2; exit 2; }
 directory=$1 disk=$2
 
+[ ! -e "$disk" ] || { echo "$disk is there already: remove it, or name another" >&2; exit 1; }
 truncate -s 1G "$disk"
 printf 'label: gpt\nsize=64M, type=U\ntype=L\n' | sfdisk --quiet "$disk"
 vlinder mkfs --quiet --rootdir "$directory" --subvol rw:home "$disk@2"

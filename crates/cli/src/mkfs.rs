@@ -127,8 +127,8 @@ struct FormatArguments {
 struct SourceArguments {
     /// Fill it with what is in this directory, or in this archive of tar (plain or compressed with gzip or
     /// zstd; - for standard input), as root would have unpacked it, owners by their numbers. Without -b a new
-    /// image becomes as large as that needs and a quarter of it: give -b where more is to come, for images
-    /// can't be enlarged yet.
+    /// image becomes as large as that needs and a quarter of it, 8 MiB at least: give -b where more is to
+    /// come, for images can't be enlarged yet.
     #[arg(short, long, value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
     rootdir: Option<PathBuf>,
     /// With --rootdir: compress files, with zlib, lzo or zstd, and :LEVEL behind it. Without

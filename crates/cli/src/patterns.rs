@@ -45,7 +45,12 @@ pub fn expand_all(
 fn expand(images: &Images<'_>, argument: &OsStr, purpose: Purpose) -> Result<Vec<OsString>, Failure> {
     let itself = || Ok(vec![argument.to_owned()]);
     let Ok(Target::Image { image, path }) = Target::parse(argument) else { return itself() };
-    if !is_pattern(&path) || is_there(images, argument, purpose)? {
+    if !is_pattern(&path) {
+        return itself();
+    }
+    // An image that is not there must not look like a pattern that nothing fits.
+    images.locate(&escape_image(&image, b"/"), purpose, Follow::Yes)?;
+    if is_there(images, argument, purpose)? {
         return itself();
     }
     let mut found = vec![Vec::new()];

@@ -168,6 +168,10 @@ fn copy_to_stream(
         let failure = Failure::new(Kind::Unsupported, "the content of files has no JSON form");
         return Err(failure.hint("leave --json out, or name a file as the destination"));
     }
+    // As cp(1): the stream is there already.
+    if copier.options.no_clobber && matches!(to, Stream::At(_)) {
+        return Ok(());
+    }
     let result = match Stream::named(source) {
         Some(from) => copier.copy_between_streams(from.open()?, to.open_for_writing()?),
         None => {

@@ -51,7 +51,11 @@ pub fn run(arguments: &RemoveArguments, session: &Session) -> Result<ExitStatus,
     let waiting = (!arguments.verbose).then(|| Waiting::new(session, "removing"));
     let targets = match arguments.glob {
         true => {
-            let refuse = &mut |failure| tally.add(Err(failure), session);
+            let refuse = &mut |failure: Failure| {
+                if !(arguments.force && failure.kind == Kind::NotFound) {
+                    tally.add(Err(failure), session);
+                }
+            };
             patterns::expand_all(&images, &arguments.targets, Purpose::Write, refuse)
         }
         false => arguments.targets.clone(),

@@ -79,6 +79,7 @@ fn patterns_stand_for_what_they_fit() {
     for nothing in ["/log/*.xz", "/none/*", "/top/*", "/*/none"] {
         run(["ls", &home.at(nothing)]).failed(1, &["nothing there fits this pattern", nothing]);
     }
+    run(["ls", "none.img:/*"]).failed(1, &["none.img: No such file"]);
     run(["ls", &home.at("/[")]).failed(2, &["can't be read"]);
 }
 
@@ -105,6 +106,9 @@ fn what_removes_takes_patterns_only_where_it_is_told() {
     run(["mv", "--glob", &home.at("/log/?"), &home.at("/")]).done();
     assert_eq!(home.list(&[":/"]), "c\nlog\n");
     run(["rm", "--glob", &home.at("/log/*")]).failed(1, &["nothing there fits"]);
+    run(["rm", "-f", "--glob", &home.at("/log/*")]).done();
+    run(["rm", "-f", "--glob", "none.img:/*", &home.at("/c")]).done();
+    assert_eq!(home.list(&[":/"]), "log\n");
 }
 
 #[test]
@@ -160,6 +164,8 @@ fn a_dash_is_standard_input_or_output() {
         shell(&home, "printf through | $V cat $I:/piped - $I:/file").done().text(),
         "pipedthrougha-file"
     );
+    // It is there already, as for cp.
+    assert_eq!(shell(&home, "$V cp -n $I:/piped /dev/stdout | cat").done().text(), "");
     // The rest of what was read before.
     assert_eq!(
         shell(&home, "printf 'one\\ntwo\\n' > l; { read x; $V cp - $I:/two; } < l; $V cat $I:/two")

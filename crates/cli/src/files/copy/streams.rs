@@ -103,6 +103,20 @@ pub(super) struct SourceStream {
 }
 
 impl SourceStream {
+    /// Gives all bytes to `take`, piece by piece with their offsets; returns how many there were.
+    fn read_all(&mut self, mut take: impl FnMut(u64, &[u8]) -> Result<(), Failure>) -> Result<u64, Failure> {
+        let mut buffer = vec![0; STEP];
+        let mut offset = 0;
+        loop {
+            let read = self.read(&mut buffer)?;
+            if read == 0 {
+                return Ok(offset);
+            }
+            take(offset, &buffer[..read])?;
+            offset += u64::try_from(read).unwrap_or(0);
+        }
+    }
+
     /// The next bytes; none at the end.
     fn read(&mut self, target: &mut [u8]) -> Result<usize, Failure> {
         loop {
@@ -127,21 +141,13 @@ impl Copier<'_> {
             return Ok(());
         }
         let mut sink = self.sink(&to, 0o666, self.overwritten(existing.as_ref()))?;
-        let mut buffer = vec![0; STEP];
-        let mut offset = 0;
-        loop {
-            let read = from.read(&mut buffer)?;
-            if read == 0 {
-                break;
-            }
-            sink.write_at(offset, &buffer[..read])?;
-            let read = u64::try_from(read).unwrap_or(0);
-            offset += read;
-            self.progress.add(read);
-        }
-        sink.set_size(offset)?;
+        let length = from.read_all(|offset, bytes| {
+            self.progress.add(u64::try_from(bytes.len()).unwrap_or(0));
+            sink.write_at(offset, bytes)
+        })?;
+        sink.set_size(length)?;
         sink.finish()?;
-        self.bytes.fetch_add(offset, Ordering::Relaxed);
+        self.bytes.fetch_add(length, Ordering::Relaxed);
         if self.options.verbose {
             self.session.tell(format!("{} -> {}", from.place, to.place()))
         } else {
@@ -171,18 +177,9 @@ impl Copier<'_> {
         mut from: SourceStream,
         mut to: HostStream,
     ) -> Result<(), Failure> {
-        let mut buffer = vec![0; STEP];
-        let mut offset = 0;
-        loop {
-            let read = from.read(&mut buffer)?;
-            if read == 0 {
-                break;
-            }
-            to.write_runs(&[(offset, &buffer[..read])])?;
-            offset += u64::try_from(read).unwrap_or(0);
-        }
-        to.finish(offset)?;
-        self.bytes.fetch_add(offset, Ordering::Relaxed);
+        let length = from.read_all(|offset, bytes| to.write_runs(&[(offset, bytes)]))?;
+        to.finish(length)?;
+        self.bytes.fetch_add(length, Ordering::Relaxed);
         Ok(())
     }
 }
