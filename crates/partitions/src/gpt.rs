@@ -79,12 +79,11 @@ fn read_at(device: &dyn Device, sector_bytes: u64, is_backup: bool) -> Result<Gu
     if crc_fast::crc32_iso_hdlc(&entries) != u32_at(&header, 88) {
         return Ok(GuidRead::Damaged("its entries do not match their checksum"));
     }
-    // Sector 0 has the protective MBR.
-    let header_start = if is_backup { place } else { 0 };
-    let header_end = place.saturating_add(sector_bytes);
     let other = u64_at(&header, 32).saturating_mul(sector_bytes);
     let reserved = vec![
-        (header_start, header_end),
+        // The protective MBR and the first header lie there, whatever the copy at the end says.
+        (0, sector_bytes.saturating_mul(2)),
+        (place, place.saturating_add(sector_bytes)),
         (entries_at, entries_at.saturating_add(length)),
         (other, other.saturating_add(sector_bytes)),
     ];

@@ -122,6 +122,22 @@ fn a_gpt_of_either_sector_size_is_read_and_told() {
     }
 }
 
+/// A copy may say anything of where the first header lies.
+#[test]
+fn no_partition_lies_where_the_first_header_does() {
+    for sector in [512, 4096] {
+        for start in [0, sector] {
+            let disk = MemoryDevice::new(DISK);
+            let last = DISK / sector - 1;
+            let partitions = [(start, start + sector), (MIB, 2 * MIB)];
+            Gpt::new(sector, &partitions).write_copy(&disk, last, last - 32, last);
+            let table = sound(&disk);
+            assert_eq!(table.format, TableFormat::Gpt { sector_bytes: sector, is_backup: true });
+            assert_eq!(faults(&table), [Some(PartitionFault::InTable), None], "{sector} {start}");
+        }
+    }
+}
+
 #[test]
 fn the_copy_is_used_where_the_first_is_damaged() {
     for sector in [512, 4096] {
