@@ -13,6 +13,7 @@ mod device;
 mod error;
 mod file;
 mod host_identity;
+mod kept_writes;
 mod lock_holder;
 mod memory;
 mod mount_name;

@@ -1,6 +1,7 @@
 //! What every implementation must do alike, and what only files can show. What needs root is tested in the
 //! test kit.
 
+use vlinder_base::random::{Random, SeededRandom};
 use vlinder_base::sync::Arc;
 use vlinder_base::units::Physical;
 
@@ -60,7 +61,10 @@ fn all_devices(test: &str) -> Vec<(Box<dyn Device>, Option<Scratch>)> {
             }
         }
     }
-    devices.push((Box::new(TemporaryDevice::new(&std::env::temp_dir(), LENGTH)), None));
+    for kept_bytes in [0, 1 << 20] {
+        let device = TemporaryDevice::new(&std::env::temp_dir(), LENGTH).keeping(kept_bytes);
+        devices.push((Box::new(device), None));
+    }
     devices
 }
 
@@ -81,6 +85,64 @@ fn a_temporary_device_leaves_nothing_behind() {
     let nowhere = TemporaryDevice::new(&scratch.0, LENGTH);
     let error = nowhere.write_at(Physical(0), vec![1]).unwrap_err();
     assert!(error.to_string().contains(scratch.0.to_str().unwrap()), "{error}");
+}
+
+/// Writes of shared and own bytes over each other, reads, and holes, in batches, against plain memory.
+#[test]
+fn what_stays_in_memory_reads_as_a_file_does() {
+    const MODEL: usize = 4096;
+    let random = SeededRandom::new(7);
+    let below = |limit: usize| usize::try_from(random.next_u64() % limit as u64).unwrap();
+    for most_kept in [1, 600, 1 << 20] {
+        let device = TemporaryDevice::new(&std::env::temp_dir(), MODEL as u64).keeping(most_kept);
+        let mut model = vec![0; MODEL];
+        for step in 0_u32..4000 {
+            let mut batch = Vec::new();
+            let mut wanted = Vec::new();
+            // The requests of a batch lie apart.
+            for part in 0..=below(3) {
+                let start = part * 1024 + below(16) * 64;
+                let length = (1 + below(4)) * if below(3) == 0 { 17 } else { 64 };
+                let length = length.min((part + 1) * 1024 - start);
+                let range = start..start + length;
+                let bytes = vec![step.to_le_bytes()[0]; length];
+                batch.push(match below(3) {
+                    0 => Request::read(Physical(start as u64), length),
+                    1 => Request::write(Physical(start as u64), bytes.clone()),
+                    _ => Request::write(Physical(start as u64), Arc::<[u8]>::from(bytes.clone())),
+                });
+                if !matches!(batch.last(), Some(Request::Read { .. })) {
+                    model[range.clone()].copy_from_slice(&bytes);
+                }
+                wanted.push(model[range].to_vec());
+            }
+            for (completion, wanted) in device.submit(batch).wait().into_iter().zip(wanted) {
+                assert_eq!(completion.into_bytes().unwrap(), wanted, "{most_kept} {step}");
+            }
+            if below(50) == 0 {
+                let start = below(MODEL - 200);
+                device.discard(Physical(start as u64), 200).unwrap();
+                model[start..start + 200].fill(0);
+            }
+        }
+        assert_eq!(device.read_at(Physical(0), MODEL).unwrap(), model);
+    }
+}
+
+/// Nothing is written to the file while there is memory.
+#[test]
+fn shared_bytes_need_no_file_while_there_is_memory() {
+    let nowhere = Scratch::new("kept");
+    let device = TemporaryDevice::new(&nowhere.0, LENGTH).keeping(8);
+    let bytes = |count: usize| Arc::<[u8]>::from(vec![5; count]);
+    device.write_at(Physical(0), bytes(8)).unwrap();
+    device.write_at(Physical(0), bytes(7)).unwrap_err();
+    let device = TemporaryDevice::new(&nowhere.0, LENGTH).keeping(8);
+    device.write_at(Physical(0), bytes(8)).unwrap();
+    device.write_at(Physical(0), bytes(8)).unwrap();
+    assert_eq!(device.read_at(Physical(0), 8).unwrap(), [5; 8]);
+    device.write_at(Physical(100), bytes(1)).unwrap_err();
+    device.write_at(Physical(LENGTH), bytes(1)).unwrap_err();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! ([`SpaceManager`](crate::SpaceManager)), pins ([`Pins`](crate::Pins)) and promises
 //! ([`Reservations`](crate::Reservations)).
 
-use vlinder_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use vlinder_base::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use vlinder_base::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::groups::Groups;
@@ -29,6 +29,8 @@ pub(crate) struct State {
     pub(crate) is_making_chunk: bool,
     /// Some groups hold data and metadata, so that what is promised to one is not there for the other.
     pub(crate) is_mixed: bool,
+    /// See [`Ledger::is_ample`].
+    pub(crate) is_ample: bool,
 }
 
 impl State {
@@ -49,6 +51,8 @@ pub(crate) struct Ledger {
     pub(crate) given_back: AtomicU64,
     /// Blocks that handles made in trees of files since these came to rest, less those they let go of again.
     pub(crate) made: AtomicI64,
+    /// The groups had room for twice what the last promise needed beside all else.
+    pub(crate) is_ample: AtomicBool,
 }
 
 impl Ledger {
@@ -61,6 +65,7 @@ impl Ledger {
             ticket_ended: Condvar::new(),
             given_back: AtomicU64::new(0),
             made: AtomicI64::new(0),
+            is_ample: AtomicBool::new(false),
         }
     }
 

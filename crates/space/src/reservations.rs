@@ -68,9 +68,11 @@ impl State {
     }
 
     /// Whether the groups, and the chunks that can be made, have room for what is wanted beside all else.
-    fn fits(&self, access: ReserveAccess, waiting: Charge, wanted: Wanted) -> Promised {
+    fn fits(&mut self, access: ReserveAccess, waiting: Charge, wanted: Wanted) -> Promised {
         let mut needs = self.promises.needs(access, waiting, wanted);
         let mut lacking = self.lacking(needs);
+        let twice = Room { data: needs.data.saturating_mul(2), metadata: needs.metadata.saturating_mul(2) };
+        self.is_ample = lacking == Room::default() && self.lacking(twice) == Room::default();
         if wanted.data.bytes > 0 && lacking.data > 0 && !self.is_mixed {
             // A chunk of data takes for good what metadata could have had.
             needs.metadata = needs.metadata.saturating_add(self.promises.growth_bytes());
@@ -253,6 +255,7 @@ impl<'a> Reservations<'a> {
             return Promised::Overtaken;
         }
         let promised = state.fits(access, waiting, wanted);
+        self.ledger.is_ample.store(state.is_ample, Ordering::Relaxed);
         if promised == Promised::Given {
             state.promises.add_handle(wanted.changes);
             state.promises.add_data(wanted.data);
@@ -276,6 +279,12 @@ impl<'a> Reservations<'a> {
     /// How often a handle, or who was about to open one, gave back what it was promised.
     pub fn promises_given_back(&self) -> u64 {
         self.ledger.given_back.load(Ordering::Acquire)
+    }
+
+    /// Whether the groups had room for twice what the last promise needed beside all that was promised, kept
+    /// or waited.
+    pub fn has_ample_room(&self) -> bool {
+        self.ledger.is_ample.load(Ordering::Relaxed)
     }
 
     /// What handles were promised that are open, or about to be.
@@ -361,7 +370,7 @@ mod tests {
     use super::*;
     use crate::chains::ExtentLeaves;
     use crate::manager::SpaceManager;
-    use crate::neighbours::{BLOCKS, neighbours};
+    use crate::neighbours::{BLOCKS, Neighbours, neighbours};
 
     const BLOCK: u64 = 16 << 10;
     const UNALLOCATED: Unallocated = Unallocated { bytes: 1 << 30, data_copies: 1, metadata_copies: 1 };
@@ -417,6 +426,27 @@ mod tests {
 
     /// Room for what is wanted where the trees were counted, and not where their sizes are bounds.
     const SCARCE: Unallocated = Unallocated { bytes: 100 * BLOCK, ..UNALLOCATED };
+
+    #[test]
+    fn room_is_ample_with_twice_what_is_needed() {
+        let space = neighbours(&[(BlockGroupFlags::METADATA, 0); 32]);
+        let ask = |blocks| {
+            let wanted = Wanted { changes: Charge { blocks, ..Charge::default() }, ..Wanted::default() };
+            let reservations = space.reservations();
+            let access = ReserveAccess::LastReserve;
+            let is_given = reservations.reserve(wanted, access, Charge::default, &Neighbours);
+            if is_given {
+                reservations.unreserve(wanted.changes);
+            }
+            (is_given, reservations.has_ample_room())
+        };
+        let most = (1..=32 * BLOCKS).rev().find(|blocks| ask(*blocks).0).unwrap();
+        let ample = (1..=32 * BLOCKS).rev().find(|blocks| ask(*blocks).1).unwrap();
+        assert!((1..most).contains(&ample), "{ample} {most}");
+        assert_eq!(ask(most), (true, false));
+        assert_eq!(ask(32 * BLOCKS + 1), (false, false), "what is refused is not ample");
+        assert_eq!(ask(ample), (true, true));
+    }
 
     #[test]
     fn a_refusal_of_data_names_what_lacks_room() {

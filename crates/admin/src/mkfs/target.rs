@@ -27,6 +27,10 @@ const LEAST_BYTES: u64 = 8 << 20;
 /// Such an image is a multiple of this.
 const SIZE_STEP: u64 = 1 << 20;
 
+/// So much of what is written twice stays in memory, most of it beside what the cache has anyway: the
+/// metadata of some 100,000 files.
+const SCRATCH_MEMORY_BYTES: u64 = 128 << 20;
+
 /// An opened target. Dropped before [`finish`](Self::finish), it holds no file system, and a file made for it
 /// is removed.
 pub(super) struct Target {
@@ -142,7 +146,7 @@ impl Target {
         compact::data_end((!self.is_file()).then(|| self.size_bytes()))
     }
 
-    /// A file for what is written twice: beside a regular file, or a disk that is one, so that the same disk
+    /// A file for what is written twice and more than fits into memory: beside a regular file, or a disk that is one, so that the same disk
     /// has to have room, else where temporary files go.
     pub(super) fn scratch(&self) -> TemporaryDevice {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -150,7 +154,7 @@ impl Target {
         let may_write = rustix::fs::access(beside, rustix::fs::Access::WRITE_OK).is_ok();
         let is_in_file = self.path.metadata().is_ok_and(|found| found.is_file());
         let directory = if is_in_file && may_write { beside.to_owned() } else { std::env::temp_dir() };
-        TemporaryDevice::new(&directory, compact::SCRATCH_BYTES)
+        TemporaryDevice::new(&directory, compact::SCRATCH_BYTES).keeping(SCRATCH_MEMORY_BYTES)
     }
 
     /// Lets go of the old content, and makes a file long enough.
