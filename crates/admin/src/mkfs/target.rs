@@ -9,7 +9,7 @@ use vlinder_device::{Device, DeviceErrorKind, DeviceExt, DeviceKind, OpenOptions
 use vlinder_format::superblock::SuperblockMirror;
 use vlinder_partitions::ImageName;
 
-use super::compact::{self, ImageSize};
+use super::compact;
 use super::error::MkfsError;
 use super::options::MkfsOptions;
 use super::raw::{MkfsParameters, ParameterError, smallest_device, too_small};
@@ -128,16 +128,16 @@ impl Target {
 
     /// How long the file system becomes whose content needs `least` bytes. A regular file grows where a size
     /// is too small, as mkfs.btrfs has it.
-    pub(super) fn size_for(&self, least: u64, shrinks: bool) -> Result<ImageSize, MkfsError> {
+    pub(super) fn size_for(&self, least: u64, shrinks: bool) -> Result<u64, MkfsError> {
         let with_room = least.saturating_add((least / ROOM_PART).max(LEAST_ROOM)).next_multiple_of(SIZE_STEP);
         let with_room = with_room.max(LEAST_BYTES);
         match self.wanted_bytes {
             Some(wanted) if wanted < least && !self.is_file() => {
                 Err(MkfsError::Full { path: shown(b""), size: wanted })
             }
-            _ if shrinks => Ok(ImageSize { total_bytes: least, is_given: false }),
-            Some(wanted) if wanted >= least => Ok(ImageSize { total_bytes: wanted, is_given: true }),
-            _ => Ok(ImageSize { total_bytes: with_room, is_given: false }),
+            _ if shrinks => Ok(least),
+            Some(wanted) if wanted >= least => Ok(wanted),
+            _ => Ok(with_room),
         }
     }
 
@@ -146,8 +146,8 @@ impl Target {
         compact::data_end((!self.is_file()).then(|| self.size_bytes()))
     }
 
-    /// A file for what is written twice and more than fits into memory: beside a regular file, or a disk that is one, so that the same disk
-    /// has to have room, else where temporary files go.
+    /// Room for what is written twice: some memory, then a file beside a regular file, or a disk that is one,
+    /// so that the same disk has to have room, else where temporary files go.
     pub(super) fn scratch(&self) -> TemporaryDevice {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let beside = parent.unwrap_or(".".as_ref());

@@ -32,6 +32,8 @@ pub(super) struct Blocks {
     pub(super) metadata: u64,
     /// Bytes that the groups of metadata keep free.
     pub(super) free_bytes: u64,
+    /// Bytes that the system group keeps free beyond what it needs to be changed.
+    pub(super) free_system_bytes: u64,
 }
 
 /// The chunks, and the places of all tree blocks.
@@ -59,8 +61,8 @@ pub(super) fn least_layout(parameters: &MkfsParameters, data: &[DataGroup], bloc
             placer.add_data(group, is_last);
         }
     }
-    let system_bytes =
-        ((2 * blocks.system + FREE_SYSTEM_BLOCKS) * node_bytes).next_multiple_of(STRIPE_LENGTH);
+    let system_bytes = ((2 * blocks.system + FREE_SYSTEM_BLOCKS) * node_bytes + blocks.free_system_bytes)
+        .next_multiple_of(STRIPE_LENGTH);
     let system = placer.add(BlockGroupFlags::SYSTEM, FIRST_BYTE, system_bytes);
     let system_places = places(&system, system.logical, blocks.system, node_bytes);
     if metadata_places.is_empty() {

@@ -36,8 +36,11 @@ const FREE_PART: u64 = 64;
 /// Tree blocks that Linux wants free before it makes a file: its global reserve, 5.5 MiB with nodes of 16
 /// KiB, and what it charges for a name and for data that wait (9.5 MiB were enough).
 const WRITER_BLOCKS: u64 = 640;
-/// Room in which Linux finds that by new chunks.
-const MUCH_ROOM: u64 = 128 << 20;
+/// Groups of system chunks get this part of the room, up to as long as `mkfs.btrfs` makes the first. For each
+/// chunk of a transaction Linux wants 24 blocks free in them (`check_system_chunk`), else it makes another of
+/// 32 MiB.
+const SYSTEM_PART: u64 = 64;
+const MOST_SYSTEM_BYTES: u64 = 8 << 20;
 
 /// Plans after which each further one leaves more room than the last, so that they end.
 const ROUNDS: u64 = 8;
@@ -49,27 +52,20 @@ struct Plan<'a> {
     trees: BTreeMap<RootId, PlannedTree>,
 }
 
-/// How long a file system becomes.
-pub(super) struct ImageSize {
-    pub(super) total_bytes: u64,
-    /// It was chosen by the user, for more than what it is filled with.
-    pub(super) is_given: bool,
-}
-
-impl ImageSize {
-    /// The blocks of an image that Linux is to write to. Its global reserve, which is counted as used, takes
-    /// all that small groups of metadata and small chunks to come have free; so a part of the room is theirs
-    /// from the beginning. None where the room is so large that Linux finds enough there.
-    fn with_room(&self, blocks: &Blocks, parameters: &MkfsParameters, least: u64) -> Option<Blocks> {
-        let room = self.total_bytes.saturating_sub(least);
-        if !self.is_given || room >= MUCH_ROOM {
-            return None;
-        }
-        let copies = u64::from(parameters.metadata_profile.copies());
-        let part = (WRITER_BLOCKS * u64::from(parameters.node_size)).min(room / (2 * copies));
-        // Rounded down, so that what the layout rounds up still fits.
-        let part = part / STRIPE_LENGTH * STRIPE_LENGTH;
-        Some(Blocks { free_bytes: blocks.free_bytes + part, ..*blocks })
+/// The blocks of an image with so much room beside its least size, in which Linux is to write. Its global
+/// reserve, which is counted as used, takes all that small groups of metadata and small chunks to come have
+/// free; so a part of the room is theirs from the beginning. Where they are too small, Linux makes chunks that
+/// are much longer than it needs.
+fn with_room(blocks: &Blocks, parameters: &MkfsParameters, room: u64) -> Blocks {
+    let copies = u64::from(parameters.metadata_profile.copies());
+    // Rounded down, so that what the layout rounds up still fits.
+    let whole = |bytes: u64| bytes / STRIPE_LENGTH * STRIPE_LENGTH;
+    let metadata = (WRITER_BLOCKS * u64::from(parameters.node_size)).min(room / 4 * 3 / copies);
+    let system = (room / SYSTEM_PART).min(MOST_SYSTEM_BYTES);
+    Blocks {
+        free_bytes: blocks.free_bytes + whole(metadata),
+        free_system_bytes: blocks.free_system_bytes + whole(system),
+        ..*blocks
     }
 }
 
@@ -89,7 +85,7 @@ pub(super) fn compact(
     filesystem: &Filesystem,
     parameters: &MkfsParameters,
     device: &dyn Device,
-    size: &dyn Fn(u64) -> Result<ImageSize, MkfsError>,
+    size: &dyn Fn(u64) -> Result<u64, MkfsError>,
 ) -> Result<Superblocks, MkfsError> {
     let plan = Plan::new(filesystem, parameters, size)?;
     let superblock = plan.superblock();
@@ -106,7 +102,7 @@ impl<'a> Plan<'a> {
     fn new(
         filesystem: &'a Filesystem,
         parameters: &'a MkfsParameters,
-        size: &dyn Fn(u64) -> Result<ImageSize, MkfsError>,
+        size: &dyn Fn(u64) -> Result<u64, MkfsError>,
     ) -> Result<Self, MkfsError> {
         let filled = Filled::new(filesystem, parameters)?;
         let mut trees = filled.unchanged_trees()?;
@@ -118,11 +114,12 @@ impl<'a> Plan<'a> {
             blocks.free_bytes += rounds.saturating_sub(ROUNDS) * STRIPE_LENGTH;
             rounds += 1;
             let mut place = least_layout(parameters, &filled.data, &blocks);
-            let size = size(place.layout.total_bytes)?;
-            if let Some(blocks) = size.with_room(&blocks, parameters, place.layout.total_bytes) {
-                place = least_layout(parameters, &filled.data, &blocks);
+            let total_bytes = size(place.layout.total_bytes)?;
+            let room = total_bytes.saturating_sub(place.layout.total_bytes);
+            if room > 0 {
+                place = least_layout(parameters, &filled.data, &with_room(&blocks, parameters, room));
             }
-            place.layout.total_bytes = size.total_bytes.max(place.layout.total_bytes);
+            place.layout.total_bytes = total_bytes.max(place.layout.total_bytes);
             put(&mut trees, &place);
             let mut is_settled = true;
             for (root, source) in filled.made_trees(&trees, &place) {
@@ -158,7 +155,7 @@ impl<'a> Plan<'a> {
 }
 
 fn count(trees: &BTreeMap<RootId, PlannedTree>, node_size: u32) -> Blocks {
-    let mut blocks = Blocks { system: 0, metadata: 0, free_bytes: 0 };
+    let mut blocks = Blocks { system: 0, metadata: 0, free_bytes: 0, free_system_bytes: 0 };
     for (root, tree) in trees {
         let count = u64::try_from(tree.blocks.len()).unwrap_or(u64::MAX);
         *(if *root == RootId::CHUNK_TREE { &mut blocks.system } else { &mut blocks.metadata }) += count;

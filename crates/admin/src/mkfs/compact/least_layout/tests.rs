@@ -130,6 +130,7 @@ fn chunks_and_places_stay_apart() {
             system: 1 + next(4),
             metadata: 9 + next(most),
             free_bytes: (48 + next(600)) * u64::from(node_size),
+            free_system_bytes: next(3) * 64 * 1024,
         };
         judge(&parameters, &groups, &blocks);
     }
@@ -139,7 +140,7 @@ fn chunks_and_places_stay_apart() {
 fn much_metadata_takes_several_chunks() {
     let parameters = parameters(65536, Profile::Single, Profile::Single, false);
     let groups = groups(&parameters, 1, 5 * MEBIBYTE);
-    let blocks = Blocks { system: 2, metadata: 40_000, free_bytes: 64 << 16 };
+    let blocks = Blocks { system: 2, metadata: 40_000, free_bytes: 64 << 16, free_system_bytes: 0 };
     judge(&parameters, &groups, &blocks);
     let layout = least_layout(&parameters, &groups, &blocks).layout;
     let metadata = layout.chunks.iter().filter(|chunk| chunk.chunk.flags.has(BlockGroupFlags::METADATA));
