@@ -59,7 +59,7 @@ grep -aq 'successfully formatted as btrfs' "$work/log" || fail "mkosi made no Bt
 "$vlinder" check "$disk" > "$work/check" 2>&1 || fail "vlinder check: see $work/check"
 start=$(sfdisk --json "$disk" | sed -n 's/.*"start": *\([0-9]*\).*/\1/p' | head -1)
 loop=$(losetup --find --show --offset $((start * 512)) "$disk")
-trap 'umount "$work/mnt" 2>/dev/null; losetup --detach "$loop"' EXIT
+trap 'umount "$work/mnt" 2>/dev/null || true; losetup --detach "$loop"' EXIT
 judge() { btrfs check --check-data-csum "$loop" > "$work/check" 2>&1 || fail "btrfs check: see $work/check"; }
 judge
 mkdir -p "$work/mnt"

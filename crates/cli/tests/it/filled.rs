@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::common::{run, target, tool};
-use vlinder_testkit::Scratch;
+use vlinder_testkit::{Scratch, require};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -44,6 +44,29 @@ fn umask_locale_and_processors_change_no_byte() {
             assert!(made(&format!("{number}-{other}"), before, options) == expected, "{options}: {before}");
         }
     }
+}
+
+/// The files of another user, in the order in which that user's copy has them, with `--all-root`.
+#[test]
+fn another_user_makes_the_same_image() {
+    require!(Root, Tool("setpriv"));
+    let scratch = Scratch::new("filled_by_others");
+    let source = source(&scratch);
+    let shared = scratch.join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+    let script = "umask \"$3\"; mkdir \"$1/$2\"; cd \"$4\"; find . -type f | sort $5 | xargs -d '\\n' cp --parents -t \"$1/$2\"; \
+        chmod -R u=rwX,go=rX \"$1/$2\"; SOURCE_DATE_EPOCH=1700000000 exec \"$0\" mkfs -q --shrink --all-root \
+        -U 01234567-0123-0123-0123-0123456789ab --rootdir \"$1/$2\" \"$1/$2.img\"";
+    let made = |user: &str, umask: &str, order: &str| {
+        let ids = ["--reuid", user, "--regid", user, "--clear-groups", "sh", "-c", script];
+        let of_script = [env!("CARGO_BIN_EXE_vlinder"), text(&shared), user, umask, text(&source), order];
+        tool("setpriv", ids.into_iter().chain(of_script));
+        std::fs::read(shared.join(format!("{user}.img"))).unwrap()
+    };
+    let expected = made("0", "022", "");
+    assert!(made("54321", "077", "-r") == expected);
+    assert!(made("54322", "0", "") == expected);
 }
 
 #[test]
