@@ -29,6 +29,8 @@ pub struct NewFileName<'a> {
     pub name: &'a [u8],
     /// Permission bits, as [`Names::create_file`] takes them.
     pub permissions: u32,
+    /// Its times; the present where none are said.
+    pub times: TimesAlone,
 }
 
 /// A file to be made by [`Names::create_alone`], with what it has from the first.
@@ -95,7 +97,7 @@ impl Names<'_> {
         let named = files.iter().map(|file| NewName {
             caller: file.caller,
             name: file.name,
-            new: NewFile::of(FileType::Regular, file.permissions),
+            new: NewFile { times: file.times, ..NewFile::of(FileType::Regular, file.permissions) },
         });
         let named: Vec<NewName<'_>> = named.collect();
         with_room(self.engine(), || self.make_all(directory, &named))
@@ -208,8 +210,8 @@ impl Names<'_> {
         if owner.is_some_and(|(user, group)| !user.is_id() || !group.is_id()) {
             return Err(Refusal::InvalidArgument.into());
         }
-        let inheritance = Inheritance::Flags { owner, times };
-        Ok(NewFile { file_type, permissions, device_number, target, inheritance })
+        let inheritance = Inheritance::Flags { owner };
+        Ok(NewFile { file_type, permissions, device_number, target, inheritance, times })
     }
 
     fn check_target(&self, target: &[u8]) -> Result<()> {

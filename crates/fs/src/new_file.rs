@@ -33,6 +33,8 @@ pub(crate) struct NewFile<'a> {
     pub(crate) target: &'a [u8],
     /// What its directory passes on to it.
     pub(crate) inheritance: Inheritance,
+    /// The times that it does not have from the present.
+    pub(crate) times: TimesAlone,
 }
 
 /// The times that a new file has from the first, and no other change of that moment moves. The time of the
@@ -52,9 +54,9 @@ pub struct TimesAlone {
 pub(crate) enum Inheritance {
     /// What Linux has it pass on: group, ACLs, property of compression, flags.
     Whole,
-    /// Flags, but for the one that comes with the property of compression. Owner and times are those said
-    /// here, if any are.
-    Flags { owner: Option<(UserId, GroupId)>, times: TimesAlone },
+    /// Flags, but for the one that comes with the property of compression. The owner is the one said here, if
+    /// any is.
+    Flags { owner: Option<(UserId, GroupId)> },
 }
 
 impl NewFile<'_> {
@@ -65,6 +67,7 @@ impl NewFile<'_> {
             device_number: DeviceNumber::default(),
             target: b"",
             inheritance: Inheritance::Whole,
+            times: TimesAlone::default(),
         }
     }
 }
@@ -88,13 +91,10 @@ pub(crate) fn prepare(
     stamp: Stamp,
 ) -> Result<Prepared> {
     let parent = directory.state().item;
-    if let Inheritance::Flags { owner, times } = new.inheritance {
+    if let Inheritance::Flags { owner } = new.inheritance {
         let mut prepared = prepare_alone(names, caller, directory, new, stamp)?;
         let item = &mut prepared.item;
         (item.user, item.group) = owner.unwrap_or((item.user, item.group));
-        item.access_time = times.access.unwrap_or(item.access_time);
-        item.modification_time = times.modification.unwrap_or(item.modification_time);
-        item.birth_time = times.birth.unwrap_or(item.birth_time);
         return Ok(prepared);
     }
     let is_link = new.file_type == FileType::SymbolicLink;
@@ -158,7 +158,11 @@ fn item_of(new: NewFile<'_>, caller: &Caller, mode: Mode, stamp: Stamp) -> Inode
         device_number: new.device_number,
         ..InodeItem::default()
     };
-    new_item(stamp.generation, template, stamp.time)
+    let mut item = new_item(stamp.generation, template, stamp.time);
+    item.access_time = new.times.access.unwrap_or(item.access_time);
+    item.modification_time = new.times.modification.unwrap_or(item.modification_time);
+    item.birth_time = new.times.birth.unwrap_or(item.birth_time);
+    item
 }
 
 fn inherited_flags(parent: InodeFlags, file_type: FileType, by_options: InodeFlags) -> InodeFlags {

@@ -13,7 +13,8 @@ use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_device::HostIdentity;
 use vlinder_fs::{
     AttributeMode, Caller, Capabilities, ContentTimes, DeviceNumber, FileType, Filesystem, FsError, GroupId,
-    Inode, InodeFlags, NewFileName, Refusal, RootId, SetAttributes, SetTime, Timestamp, UserId, WriteOrigin,
+    Inode, InodeFlags, NewFileName, Refusal, RootId, SetAttributes, SetTime, TimesAlone, Timestamp, UserId,
+    WriteOrigin,
 };
 
 use super::doubles::{self, Fingerprint, StoredFiles};
@@ -237,6 +238,7 @@ impl Writer<'_> {
             caller,
             name: &entry.name,
             permissions: entry.permissions,
+            times: self.times_of(entry),
         });
         let parent = Arc::clone(&self.level().inode);
         let Ok(made) = self.filesystem().names().create_files(&parent, &names.collect::<Vec<_>>()) else {
@@ -432,6 +434,13 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// The times that a file has in the image.
+    fn times_of(&self, entry: &Entry) -> TimesAlone {
+        let accessed = if self.population.hides_access { entry.modification_time } else { entry.access_time };
+        let (access, modification) = (Some(stored(accessed)), Some(stored(entry.modification_time)));
+        TimesAlone { access, modification, birth: None }
+    }
+
     /// Sets what making the inode did not: extended attributes (an ACL changes the mode), then mode and
     /// times.
     fn set_attributes(&mut self, inode: &Arc<Inode>, entry: &Entry) -> Result<(), FsError> {
@@ -458,13 +467,20 @@ impl Writer<'_> {
                 set => set?,
             }
         }
-        let permissions = inode.state().item.mode.permissions();
+        let found = inode.state().item;
         let is_link = matches!(entry.kind, Kind::SymbolicLink(_));
-        let accessed = if self.population.hides_access { entry.modification_time } else { entry.access_time };
+        let times = self.times_of(entry);
+        let permissions =
+            (!is_link && found.mode.permissions() != entry.permissions).then_some(entry.permissions);
+        let has_times =
+            (times.access, times.modification) == (Some(found.access_time), Some(found.modification_time));
+        if permissions.is_none() && has_times {
+            return Ok(());
+        }
         let changes = SetAttributes {
-            permissions: (!is_link && permissions != entry.permissions).then_some(entry.permissions),
-            access_time: Some(SetTime::At(stored(accessed))),
-            modification_time: Some(SetTime::At(stored(entry.modification_time))),
+            permissions,
+            access_time: times.access.map(SetTime::At),
+            modification_time: times.modification.map(SetTime::At),
             ..SetAttributes::default()
         };
         filesystem.attributes().set(&caller, inode, &changes).map(drop)

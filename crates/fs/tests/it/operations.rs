@@ -8,7 +8,8 @@ use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 use vlinder_fs::{
     AttributeMode, Caller, DeviceNumber, FileType, Filesystem, FsError, GroupId, Inode, InodeFlags, InodeId,
-    NewFileName, OpenOptions, Owners, Refusal, RenameMode, RootId, SetAttributes, SetTime, Timestamp, UserId,
+    NewFileName, OpenOptions, Owners, Refusal, RenameMode, RootId, SetAttributes, SetTime, TimesAlone,
+    Timestamp, UserId,
 };
 use vlinder_testkit::kernel::{KernelMount, btrfs_check};
 use vlinder_testkit::{Scratch, require, walk};
@@ -268,15 +269,24 @@ fn files_made_together_are_those_made_one_by_one_or_none() {
         .cloned()
         .chain((0..300).map(|number| format!("file-{number}").into_bytes()))
         .collect();
+    let times = TimesAlone {
+        modification: Some(Timestamp { seconds: 123, nanoseconds: 456 }),
+        ..TimesAlone::default()
+    };
     let files = |names: &[Vec<u8>]| -> Result<Vec<_>, FsError> {
-        let files: Vec<NewFileName<'_>> =
-            names.iter().map(|name| NewFileName { caller: &caller, name, permissions: 0o640 }).collect();
+        let files: Vec<NewFileName<'_>> = names
+            .iter()
+            .map(|name| NewFileName { caller: &caller, name, permissions: 0o640, times })
+            .collect();
         filesystem.names().create_files(&root, &files)
     };
     let made = files(&names).unwrap();
     for (inode, name) in made.iter().zip(&names) {
         assert_eq!(filesystem.names().lookup(&caller, &root, name).unwrap().id(), inode.id());
-        assert_eq!(filesystem.attributes().of(inode).mode.permissions(), 0o640);
+        let attributes = filesystem.attributes().of(inode);
+        assert_eq!(attributes.mode.permissions(), 0o640);
+        assert_eq!(Some(attributes.modification_time), times.modification);
+        assert_eq!(attributes.access_time, attributes.change_time);
     }
     assert!(made.is_sorted_by_key(|inode| inode.number()), "numbers follow the order");
     assert_eq!(list(&filesystem, &root).len(), names.len() + 1);
