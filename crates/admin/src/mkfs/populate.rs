@@ -1,4 +1,4 @@
-//! Filling a new file system from a directory of the host.
+//! Filling a new file system from its source.
 //!
 //! One thread writes, as the source's [`Sink`], in the order that [`Source::read`] gives; so the image
 //! depends on the source alone, not on the number of threads that read it. A directory's extended attributes,
