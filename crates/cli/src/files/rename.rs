@@ -40,7 +40,7 @@ pub struct MoveArguments {
     /// Take the destination as the new name, even if it is a directory.
     #[arg(short = 'T', long)]
     no_target_directory: bool,
-    /// Between file systems: leave away set-id bits and file capabilities.
+    /// Between file systems: leave out set-id bits and file capabilities.
     #[arg(long = "no-setid")]
     drops_rights: bool,
     /// Between file systems: make device nodes on the host too.
