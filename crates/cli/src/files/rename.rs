@@ -182,8 +182,10 @@ impl Mover<'_> {
 }
 
 /// What is said of two names of one file, and what to do.
-const SAME_FILE: (&str, &str) =
-    ("source and destination are the same file", "remove one of the two names with vlinder rm");
+const SAME_FILE: (&str, &str) = (
+    "source and destination are the same file",
+    "only if these are two names of it, remove one with vlinder rm",
+);
 /// What is said where a symbolic link would replace what it leads to, and what to do.
 const OWN_TARGET: (&str, &str) = (
     "the source is a symbolic link to this file, which would be lost",
