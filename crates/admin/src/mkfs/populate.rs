@@ -63,8 +63,8 @@ pub(super) struct Population<'a> {
     pub(super) threads: usize,
     /// Store equal files once.
     pub(super) dedupe: bool,
-    /// Give everything its time of modification as that of access, since who read the source last must not
-    /// matter.
+    /// Give everything its time of modification as that of access, so that reading the source does not change
+    /// its image.
     pub(super) hides_access: bool,
     /// Set when the copying is to end early.
     pub(super) interrupted: &'a AtomicBool,
