@@ -25,8 +25,8 @@ pub struct TemporaryDevice {
 }
 
 impl TemporaryDevice {
-    /// A device of this length, whose file will lie in a directory of the host. Whether that is possible shows
-    /// with the first request: each fails with the error that making the file met.
+    /// A device of this length, whose file will lie in a directory of the host. Whether that is possible
+    /// shows with the first request: each fails with the error that making the file met.
     pub fn new(directory: &Path, length_bytes: u64) -> Self {
         let name = format!("temporary file in {}", directory.display()).into();
         let (file, kept) = (OnceLock::new(), Mutex::default());

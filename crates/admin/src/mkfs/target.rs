@@ -27,8 +27,8 @@ const LEAST_BYTES: u64 = 8 << 20;
 /// Such an image is a multiple of this.
 const SIZE_STEP: u64 = 1 << 20;
 
-/// This much of the metadata, which are written twice, stays in memory: those of some 100,000 files. The block
-/// cache has most of the same bytes anyway.
+/// This much of the metadata, which are written twice, stays in memory: those of some 100,000 files. The
+/// block cache has most of the same bytes anyway.
 const SCRATCH_MEMORY_BYTES: u64 = 128 << 20;
 
 /// An opened target. Dropped before [`finish`](Self::finish), it holds no file system, and a file made for it
@@ -146,8 +146,8 @@ impl Target {
         compact::data_end((!self.is_file()).then(|| self.size_bytes()))
     }
 
-    /// The scratch file for metadata, which are written twice. It lies beside a regular file, or beside the disk
-    /// image of a partition, so that one disk needs the room; else where temporary files go.
+    /// The scratch file for metadata, which are written twice. It lies beside a regular file, or beside the
+    /// disk image of a partition, so that one disk needs the room; else where temporary files go.
     pub(super) fn scratch(&self) -> TemporaryDevice {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let beside = parent.unwrap_or(".".as_ref());
