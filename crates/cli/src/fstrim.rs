@@ -25,9 +25,10 @@ const ON_A_MOUNT: &str = "end the mount with vlinder umount and give the image; 
 ///
 /// What deleted subvolumes still hold is freed first, and a commit is made. Then each free range loses its
 /// blocks: of a file as a hole, of a block device by a discard. The image stays as long as it is, and what is
-/// in it as it was; `du` shows less. Told is what was free, whether it had blocks or not.
+/// in it as it was; `du` shows less. The number that is told is what was free, whether it had blocks or not.
 ///
-/// This takes an image that no mount holds. A mount gives back what files leave with the option discard.
+/// The verb takes only an image that no mount holds. A mount with the option discard gives back what files
+/// leave.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  vlinder fstrim disk.img\n  vlinder fstrim disk.raw@2")]
 pub struct TrimArguments {
@@ -49,7 +50,7 @@ pub fn run(arguments: &TrimArguments, session: &Session) -> Result<ExitStatus, F
         }
         Err(failure) if failure.kind == Kind::Busy => {
             let hint = match &failure.hint {
-                Some(hint) => format!("{hint}; {ON_A_MOUNT}"),
+                Some(hint) => format!("{hint}; a mount with -o discard gives back what files leave"),
                 None => ON_A_MOUNT.to_owned(),
             };
             return Err(failure.hint(hint));

@@ -32,7 +32,7 @@ const CHECKSUMS: &[&str] = &["crc32c", "xxhash", "sha256", "blake2"];
 const PROFILES: &[&str] = &["single", "dup"];
 const COMPRESSIONS: &[&str] = &["zlib", "lzo", "zstd"];
 
-/// Make a file system on a file or block device, empty or filled from a directory.
+/// Make a file system on a file or block device, empty or filled from a directory or archive.
 ///
 /// A file that does not exist is made where -b or --rootdir says how large. With SOURCE_DATE_EPOCH in the
 /// environment and -U given, the same source gives the same bytes, and no time in it is later than that.
@@ -67,7 +67,7 @@ pub struct MkfsArguments {
     #[command(flatten)]
     format: FormatArguments,
     /// Bytes of the file system, with K, M, G, T behind the number. With --rootdir a file becomes longer
-    /// where the directory needs more.
+    /// where the source needs more.
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
     byte_count: Option<u64>,
     /// Make it at this byte of the image, up to its end, or as many bytes as -b says. Nothing else of the
@@ -266,7 +266,7 @@ pub fn run(arguments: &MkfsArguments, session: &Session) -> Result<ExitStatus, F
     };
     let options = options(arguments)?;
     if arguments.source.compress.is_some() && options.root_directory.is_none() {
-        session.note("--compress is of what --rootdir copies; nothing is copied");
+        session.note("--compress is for the files that --rootdir copies; without it nothing is copied");
     }
     let image = &target(image, arguments)?;
     let was_there = ImageName::of(image).file().exists();

@@ -19,7 +19,7 @@ pub struct ReceivedSubvolume {
 /// How streams are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiveRequest {
-    /// Receiving ends with so many commands that could not be applied; 0 is never.
+    /// Receiving ends when this many commands could not be applied; with 0, never.
     pub max_errors: u64,
     /// The first end command ends all.
     pub ends_at_end_command: bool,

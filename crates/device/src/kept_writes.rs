@@ -7,7 +7,7 @@ use vlinder_base::units::Physical;
 
 use crate::request::{Completion, Data, Request};
 
-/// Pieces of a device by place, which never overlap. They share their bytes with whoever wrote them.
+/// Pieces of a device by place, which never overlap. A piece shares its bytes with the caller that wrote it.
 #[derive(Debug, Default)]
 pub(crate) struct KeptWrites {
     pieces: BTreeMap<u64, Data>,
@@ -15,9 +15,10 @@ pub(crate) struct KeptWrites {
 }
 
 impl KeptWrites {
-    /// Answers a request from memory: a write of shared bytes is kept, so far as no more than `most_bytes`
-    /// are, and a piece is read. Gives the request back where the file has to answer it; nothing that is kept
-    /// touches it then. What the request cuts was taken with [`take`](Self::take) before.
+    /// Answers a request from memory: keeps a write of shared bytes while at most `most_bytes` are kept, and
+    /// answers a read of exactly one piece. Gives any other request back, for the file to answer. The caller
+    /// has removed the pieces that the request cuts with [`take`](Self::take), so that no kept piece overlaps
+    /// a request that is given back.
     pub(crate) fn answer(&mut self, request: Request, most_bytes: u64) -> Result<Completion, Request> {
         match request {
             Request::Read { offset, mut buffer } => match self.pieces.get(&offset.0) {
@@ -40,8 +41,8 @@ impl KeptWrites {
         }
     }
 
-    /// Takes out the pieces that a range touches, to be written to the file; with `but_for_same` not the one
-    /// that is this very range.
+    /// Takes out the pieces that a range touches, as requests that write them to the file. With
+    /// `but_for_same`, a piece of exactly this range stays.
     pub(crate) fn take(&mut self, range: Range<u64>, but_for_same: bool) -> Vec<Request> {
         let before = self.pieces.range(..range.start).next_back();
         let touching = before.into_iter().chain(self.pieces.range(range.clone()));

@@ -6,7 +6,6 @@ use vlinder_base::sync::{Arc, Mutex, OnceLock};
 use vlinder_base::units::Physical;
 
 use crate::kept_writes::KeptWrites;
-
 use crate::{
     Completion, Description, Device, DeviceError, DeviceKind, FileDevice, OpenOptions, Request, Ticket,
 };
@@ -26,14 +25,15 @@ pub struct TemporaryDevice {
 }
 
 impl TemporaryDevice {
-    /// A device of this length in a directory of the host.
+    /// A device of this length, whose file will lie in a directory of the host. Whether that is possible
+    /// shows with the first request: each fails with the error that making the file met.
     pub fn new(directory: &Path, length_bytes: u64) -> Self {
         let name = format!("temporary file in {}", directory.display()).into();
         let (file, kept) = (OnceLock::new(), Mutex::default());
         Self { directory: directory.to_owned(), name, length_bytes, file, kept, most_kept_bytes: 0 }
     }
 
-    /// The same device, which keeps writes of shared bytes in memory until there are so many.
+    /// The same device, which keeps writes of shared bytes in memory until they are `most_kept_bytes`.
     #[must_use]
     pub fn keeping(self, most_kept_bytes: u64) -> Self {
         Self { most_kept_bytes, ..self }
@@ -57,7 +57,7 @@ impl TemporaryDevice {
         }
     }
 
-    /// Writes kept pieces that a request cuts, and waits for it.
+    /// Writes the kept pieces that a request cuts to the file, and waits until they are written.
     fn submit_cut(&self, cut: Vec<Request>) -> Result<(), DeviceError> {
         if cut.is_empty() { Ok(()) } else { self.submit_to_file(cut).wait_all().map(drop) }
     }

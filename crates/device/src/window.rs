@@ -98,7 +98,7 @@ impl<D: Device> DeviceWindow<D> {
 }
 
 impl DeviceWindow<FileDevice> {
-    /// Device and inode number of the file or block device that the window is one of.
+    /// Device and inode number of the file or block device that the window is on.
     ///
     /// # Errors
     /// What the system said.
@@ -106,7 +106,7 @@ impl DeviceWindow<FileDevice> {
         self.inner.host_identity()
     }
 
-    /// What the window is one of.
+    /// Whether the window is on a file or on a block device.
     pub fn host_kind(&self) -> DeviceKind {
         self.inner.describe().kind
     }
@@ -128,8 +128,8 @@ impl<D: Device> Device for DeviceWindow<D> {
             let moved: Vec<Request> = moved.filter_map(Result::ok).collect();
             return self.inner.submit(moved);
         }
-        // A range outside is a mistake or a lie on disk: it needs no speed, but the other requests their
-        // answers.
+        // A range outside is a mistake or a lie on disk. One by one, the other requests get their answers;
+        // that this is slower does not matter.
         Ticket::ready(batch.into_iter().flat_map(|request| self.run(request)).collect())
     }
 

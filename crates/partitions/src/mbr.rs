@@ -95,8 +95,8 @@ impl Entry {
     }
 }
 
-/// Follows the chain of an extended partition. The chain may lead anywhere: its length is bounded, and that
-/// it never goes back is not asked for.
+/// Follows the chain of an extended partition. The chain may lead anywhere, also back: its length is bounded,
+/// so it ends.
 fn add_logical(
     device: &dyn Device,
     extended: Entry,

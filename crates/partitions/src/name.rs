@@ -21,7 +21,7 @@ use crate::error::{PartitionError, PartitionErrorKind};
 /// Which part of a file or block device a name means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NamedPart {
-    /// None by itself.
+    /// The name says nothing of a part: the whole is meant, or the only partition with a Btrfs.
     Unsaid,
     /// The partition with this number.
     Partition(u32),

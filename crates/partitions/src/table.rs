@@ -11,7 +11,7 @@ use crate::gpt::{self, GuidRead};
 use crate::mbr::SectorTable;
 use crate::partition::{Partition, PartitionFault, RawPartition};
 
-/// Partitions that are named one by one.
+/// Partitions that a message names one by one; of further ones it tells the number.
 const NAMED: usize = 16;
 
 /// Which kind of table it is.
@@ -39,7 +39,7 @@ pub struct PartitionTable {
     pub broken: Option<&'static str>,
 }
 
-/// What a disk was asked for its table.
+/// What reading the partition table of a disk found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TableRead {
     /// It has none.

@@ -1,5 +1,5 @@
-//! Files and directories that get flags of Btrfs from the start (`--inode-flags`): who changes them in place
-//! wants no copies on write, and that can be said of a file only while it is empty.
+//! Files and directories that get flags of Btrfs from the start (`--inode-flags`): a program that changes a
+//! file in place wants no copy-on-write, and that flag can be set only while the file is empty.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -1,5 +1,5 @@
-//! Making file systems: an empty one ([`raw`]), or one filled from a directory, with the options of
-//! `mkfs.btrfs` 6.19.
+//! Making file systems: an empty one ([`raw`]), or one filled from a directory or an archive of tar, with the
+//! options of `mkfs.btrfs` 6.19.
 //!
 //! ```standalone_crate
 //! # let directory = vlinder_testkit::Scratch::new("doc");

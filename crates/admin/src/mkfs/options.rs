@@ -17,7 +17,7 @@ use super::subvolumes::SubvolumeDirectory;
 /// What to make. [`Default`] is `mkfs.btrfs IMAGE`.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
-    /// The name.
+    /// The label: at most 255 bytes.
     pub label: Vec<u8>,
     /// The file system's UUID; random where none is given. All other UUIDs are derived from it.
     pub uuid: Option<Uuid>,
@@ -30,7 +30,7 @@ pub struct MkfsOptions {
     pub size_bytes: Option<u64>,
     /// Overwrite what the target holds.
     pub force: bool,
-    /// Let go of the target's old content; without, what no block covers stays as it was.
+    /// Discard what the target held before. If false, old bytes stay wherever the new file system has none.
     pub discard: bool,
     /// What to fill it with.
     pub root_directory: Option<RootDirectory>,
@@ -93,10 +93,10 @@ impl Default for FormatOptions {
     }
 }
 
-/// A directory of the host that fills the new file system (`--rootdir`).
+/// A directory of the host, or an archive of tar, that fills the new file system (`--rootdir`).
 #[derive(Clone, Debug)]
 pub struct RootDirectory {
-    /// The directory.
+    /// The directory or archive; `-` is an archive on standard input.
     pub path: PathBuf,
     /// Compression of its files.
     pub compress: Option<CompressOption>,
@@ -117,7 +117,7 @@ pub struct RootDirectory {
 }
 
 impl RootDirectory {
-    /// This directory, uncompressed, in one subvolume.
+    /// This directory or archive, uncompressed, in one subvolume.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),

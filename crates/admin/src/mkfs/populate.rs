@@ -1,4 +1,4 @@
-//! Filling a new file system from a directory of the host.
+//! Filling a new file system from its source.
 //!
 //! One thread writes, as the source's [`Sink`], in the order that [`Source::read`] gives; so the image
 //! depends on the source alone, not on the number of threads that read it. A directory's extended attributes,
@@ -64,8 +64,8 @@ pub(super) struct Population<'a> {
     pub(super) threads: usize,
     /// Store equal files once.
     pub(super) dedupe: bool,
-    /// Give everything its time of modification as that of access, since who read the source last must not
-    /// matter.
+    /// Give everything its time of modification as that of access, so that reading the source does not change
+    /// its image.
     pub(super) hides_access: bool,
     /// Set when the copying is to end early.
     pub(super) interrupted: &'a AtomicBool,

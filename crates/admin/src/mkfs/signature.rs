@@ -7,7 +7,7 @@ use vlinder_device::{Device, DeviceError, DeviceExt};
 /// Something that was found on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// What it is, as users name it: `ext4`, `partition table (GPT)`.
+    /// What it is, as users name it: `ext4`, `a partition table (GPT)`.
     pub name: &'static str,
     /// Byte of the device where its magic number stands.
     pub offset: u64,
@@ -30,23 +30,23 @@ const MAGICS: &[(&str, u64, &[u8])] = &[
     ("iso9660", 32769, b"CD001"),
     ("udf", 32769, b"BEA01"),
     ("squashfs", 0, b"hsqs"),
-    ("swap", 4096 - 10, b"SWAPSPACE2"),
-    ("swap", 8192 - 10, b"SWAPSPACE2"),
-    ("swap", 16384 - 10, b"SWAPSPACE2"),
-    ("swap", 65536 - 10, b"SWAPSPACE2"),
-    ("hibernation image", 4096 - 10, b"S1SUSPEND"),
+    ("swap space", 4096 - 10, b"SWAPSPACE2"),
+    ("swap space", 8192 - 10, b"SWAPSPACE2"),
+    ("swap space", 16384 - 10, b"SWAPSPACE2"),
+    ("swap space", 65536 - 10, b"SWAPSPACE2"),
+    ("a hibernation image", 4096 - 10, b"S1SUSPEND"),
     ("LUKS", 0, b"LUKS\xba\xbe"),
     ("BitLocker", 3, b"-FVE-FS-"),
-    ("RAID member (md 1.1)", 0, &[0xfc, 0x4e, 0x2b, 0xa9]),
-    ("RAID member (md 1.2)", 4096, &[0xfc, 0x4e, 0x2b, 0xa9]),
+    ("a RAID member (md 1.1)", 0, &[0xfc, 0x4e, 0x2b, 0xa9]),
+    ("a RAID member (md 1.2)", 4096, &[0xfc, 0x4e, 0x2b, 0xa9]),
     ("ntfs", 3, b"NTFS    "),
     ("exfat", 3, b"EXFAT   "),
     ("vfat", 82, b"FAT32   "),
     ("vfat", 54, b"FAT16   "),
     ("vfat", 54, b"FAT12   "),
     ("vfat", 54, b"FAT     "),
-    ("partition table (GPT)", 512, b"EFI PART"),
-    ("partition table (GPT)", 4096, b"EFI PART"),
+    ("a partition table (GPT)", 512, b"EFI PART"),
+    ("a partition table (GPT)", 4096, b"EFI PART"),
 ];
 
 /// ZFS uberblocks lie every 1 KiB of the second half of each label; the first label ends at 256 KiB.
@@ -80,7 +80,7 @@ fn find(bytes: &[u8]) -> Option<Signature> {
         // LVM's label lies in one of the first four sectors: "LABELONE", its type 24 bytes further on.
         let offset = label * 512;
         if at(offset, 8) == Some(b"LABELONE") && at(offset + 24, 8) == Some(b"LVM2 001") {
-            return Some(Signature { name: "LVM physical volume", offset });
+            return Some(Signature { name: "an LVM physical volume", offset });
         }
     }
     let zfs = ZFS_UBERBLOCKS.step_by(1024).find(|offset| {
@@ -93,7 +93,7 @@ fn find(bytes: &[u8]) -> Option<Signature> {
     // A boot sector's mark is a partition table only with a partition in it.
     let partitions = at(446, 64)?.chunks(16).any(|entry| entry.get(4).is_some_and(|kind| *kind != 0));
     let marked = at(510, 2) == Some(&[0x55, 0xaa]);
-    (marked && partitions).then_some(Signature { name: "partition table (MBR)", offset: 510 })
+    (marked && partitions).then_some(Signature { name: "a partition table (MBR)", offset: 510 })
 }
 
 #[cfg(test)]
@@ -119,12 +119,12 @@ mod tests {
         bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
         assert_eq!(find(&bytes), None, "a boot mark alone is no partition table");
         bytes[446 + 16 + 4] = 0x83;
-        assert_eq!(find(&bytes).unwrap().name, "partition table (MBR)");
+        assert_eq!(find(&bytes).unwrap().name, "a partition table (MBR)");
         let mut bytes = vec![0; 262_144];
         bytes[512..520].copy_from_slice(b"LABELONE");
         assert_eq!(find(&bytes), None);
         bytes[536..544].copy_from_slice(b"LVM2 001");
-        assert_eq!(find(&bytes), Some(Signature { name: "LVM physical volume", offset: 512 }));
+        assert_eq!(find(&bytes), Some(Signature { name: "an LVM physical volume", offset: 512 }));
         let mut bytes = vec![0; 262_144];
         bytes[132 << 10..(132 << 10) + 8].copy_from_slice(&ZFS_MAGIC.to_be_bytes());
         assert_eq!(find(&bytes).unwrap().name, "zfs");

@@ -69,14 +69,16 @@ pub(super) fn resolve(
         let path = if is_archive {
             let names: PathBuf = below.components().collect();
             if source.archive_has_directory(names.as_os_str().as_bytes()) != Some(true) {
-                return Err(refuse("no such directory in the archive"));
+                return Err(refuse("no such directory in the archive; name one that it has"));
             }
             names
         } else {
-            let path =
-                base.join(below).canonicalize().map_err(|_| refuse("no such directory in the source"))?;
+            let path = base
+                .join(below)
+                .canonicalize()
+                .map_err(|_| refuse("no such directory in the source; make it there, or name another"))?;
             if !path.is_dir() {
-                return Err(refuse("not a directory"));
+                return Err(refuse("not a directory; name one, nothing else becomes a subvolume"));
             }
             path
         };

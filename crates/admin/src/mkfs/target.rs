@@ -27,8 +27,8 @@ const LEAST_BYTES: u64 = 8 << 20;
 /// Such an image is a multiple of this.
 const SIZE_STEP: u64 = 1 << 20;
 
-/// So much of what is written twice stays in memory, most of it beside what the cache has anyway: the
-/// metadata of some 100,000 files.
+/// This much of the metadata, which are written twice, stays in memory: those of some 100,000 files. The
+/// block cache has most of the same bytes anyway.
 const SCRATCH_MEMORY_BYTES: u64 = 128 << 20;
 
 /// An opened target. Dropped before [`finish`](Self::finish), it holds no file system, and a file made for it

@@ -10,7 +10,7 @@ use vlinder_device::{
 };
 use vlinder_partitions::{OpenError, OpenedImage};
 
-/// Fewer zeros are written: they may be a part of something.
+/// Shorter runs of zeros are written as they are: they may be a part of a structure.
 const MIN_HOLE_BYTES: u64 = 1 << 20;
 
 /// A file, a block device, or a part of one.

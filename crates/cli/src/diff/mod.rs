@@ -27,7 +27,7 @@ use crate::text::escaped;
 /// A line for each file: added, removed, renamed, replaced (another file has its name now), changed, and what
 /// of it changed. A directory that was renamed is one line. What both share is not read, so the time goes by
 /// what changed; bytes are compared where they lie in different extents, so a file that was written anew with
-/// the same bytes is not told. Lines come in the order of inode numbers. Of a mount, and of the image that it
+/// the same bytes has no line. Lines come in the order of inode numbers. Of a mount, and of the image that it
 /// holds, the last commit is read (a commit is made first); this is for root and who mounted it.
 ///
 /// Exit status: 0, whether something differs or not.
@@ -40,8 +40,8 @@ pub struct DiffArguments {
     /// Print only how much differs: numbers of files and directories, and bytes.
     #[arg(long)]
     stat: bool,
-    /// Leave out of what only times changed (access, modification, change): mostly directories in which names
-    /// came or went.
+    /// Leave out files and directories of which only times changed (access, modification, change). Most of
+    /// these are directories in which names came or went.
     #[arg(long)]
     no_times: bool,
     #[command(flatten)]

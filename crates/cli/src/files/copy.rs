@@ -60,7 +60,7 @@ pub struct CopyArguments {
     /// Keep owners, modes and times. For root, set-id bits too.
     #[arg(short, long)]
     preserve: bool,
-    /// With -a or -p: leave away set-id bits and file capabilities.
+    /// With -a or -p: leave out set-id bits and file capabilities.
     #[arg(long = "no-setid")]
     drops_rights: bool,
     /// Make device nodes on the host too.
@@ -75,8 +75,9 @@ pub struct CopyArguments {
     /// Take the destination as the copy's name, even if it is a directory.
     #[arg(short = 'T', long)]
     no_target_directory: bool,
-    /// Share the extents of the source, within one file system: auto, where that can be; always, or the copy
-    /// of the file fails; never. Without a word it is always.
+    /// Share the extents of the source, within one file system: auto shares where that is possible, with
+    /// always the copy of a file fails where it is not, never copies the bytes. --reflink without WHEN is
+    /// always.
     #[arg(
         long,
         value_name = "WHEN",

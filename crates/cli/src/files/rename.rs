@@ -40,7 +40,7 @@ pub struct MoveArguments {
     /// Take the destination as the new name, even if it is a directory.
     #[arg(short = 'T', long)]
     no_target_directory: bool,
-    /// Between file systems: leave away set-id bits and file capabilities.
+    /// Between file systems: leave out set-id bits and file capabilities.
     #[arg(long = "no-setid")]
     drops_rights: bool,
     /// Between file systems: make device nodes on the host too.
@@ -182,8 +182,10 @@ impl Mover<'_> {
 }
 
 /// What is said of two names of one file, and what to do.
-const SAME_FILE: (&str, &str) =
-    ("source and destination are the same file", "remove one of the two names with vlinder rm");
+const SAME_FILE: (&str, &str) = (
+    "source and destination are the same file",
+    "only if these are two names of it, remove one with vlinder rm",
+);
 /// What is said where a symbolic link would replace what it leads to, and what to do.
 const OWN_TARGET: (&str, &str) = (
     "the source is a symbolic link to this file, which would be lost",

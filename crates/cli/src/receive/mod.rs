@@ -25,7 +25,7 @@ use crate::stream::dump;
 use crate::target::Follow;
 use crate::text::escaped;
 
-/// Make subvolumes of a stream that btrfs send or vlinder send wrote.
+/// Make subvolumes from a stream that btrfs send or vlinder send wrote.
 ///
 /// Owners, devices and attributes are written into the image, and nothing is asked of the host, so that every
 /// user may receive into an image of their own. A stream names nothing outside the subvolume that it makes.
@@ -33,7 +33,7 @@ use crate::text::escaped;
 /// UUID by which the next incremental stream names it. On a mount of vlinder's this is for root and who
 /// mounted it.
 ///
-/// Where receiving is interrupted, by whatever, what came is kept beside the other subvolumes, under a name
+/// If receiving is interrupted by anything, what came is kept beside the other subvolumes, under a name
 /// that says so: vlinder send --resume goes on with it, --partial lists it, --discard removes it. A stream of
 /// Linux's can't be gone on with.
 ///
@@ -49,8 +49,8 @@ pub struct ReceiveArguments {
     /// End with the first end command, and leave what follows in the input.
     #[arg(short = 'e')]
     ends_at_end_command: bool,
-    /// End with so many commands that could not be applied; 0 is never. A subvolume that lacks a command is
-    /// not marked as received.
+    /// End when this many commands could not be applied; 0 goes on after any number. A subvolume that lacks a
+    /// command is not marked as received.
     #[arg(short = 'E', long, value_name = "NUMBER", default_value_t = 1)]
     max_errors: u64,
     /// Print the commands of the stream, one a line, and receive nothing.

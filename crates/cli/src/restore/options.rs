@@ -16,7 +16,7 @@ pub struct RestoreOptions {
     /// --no-setid.
     #[arg(short, long)]
     pub metadata: bool,
-    /// With -m or -x: leave away set-id bits and file capabilities.
+    /// With -m or -x: leave out set-id bits and file capabilities.
     #[arg(long = "no-setid")]
     pub drops_rights: bool,
     /// Restore symbolic links.

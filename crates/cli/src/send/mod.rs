@@ -28,14 +28,14 @@ use crate::report;
 use crate::session::Session;
 use crate::text::escaped;
 
-/// Send snapshots as a stream, which btrfs receive or vlinder receive makes subvolumes of elsewhere.
+/// Send snapshots as a stream, from which btrfs receive or vlinder receive makes the same ones elsewhere.
 ///
 /// With -p the stream has only what changed since another snapshot, which the receiver has too. Of an image
 /// that a mount of vlinder's holds, the last commit is sent (a commit is made first) while the mount goes on;
-/// this is for root and who mounted it. The image is only read. What is sent is what Linux's btrfs send would
-/// send, and the same snapshots give the same bytes.
+/// this is for root and who mounted it. The image is only read. The receiver gets the files that Linux's
+/// btrfs send would give it, and the same snapshots give the same bytes each time.
 ///
-/// Exit status: 0 sent, 1 the stream is not whole: nothing should be made of it.
+/// Exit status: 0 sent, 1 the stream is not whole, and should not be received.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  vlinder send -f monday.stream disk.img:/monday\n  \
                   vlinder send -p disk.img:/monday disk.img:/tuesday | ssh backup vlinder receive store.img:/")]

@@ -8,7 +8,7 @@ const CHECKPOINT_BYTES: u64 = 256 << 20;
 pub struct ReceiveOptions {
     /// The name of the subvolume that is made, in place of the one in the stream.
     pub name: Option<Vec<u8>>,
-    /// Receiving ends with so many commands that could not be applied; 0 is never. What lacks a command is
+    /// Receiving ends when this many commands could not be applied; with 0, never. What lacks a command is
     /// never marked as received: nothing could be received on top of it.
     pub max_errors: u64,
     /// The first end command ends all, and what follows in the input stays there.

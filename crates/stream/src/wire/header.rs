@@ -15,6 +15,12 @@ pub(super) fn encode(protocol: Protocol) -> [u8; HEADER_BYTES] {
     header
 }
 
+/// Whether a header can begin with these bytes, which are fewer than a header has.
+pub(super) fn can_begin_with(bytes: &[u8]) -> bool {
+    let common = bytes.len().min(MAGIC.len());
+    bytes[..common] == MAGIC[..common]
+}
+
 /// The version that a header names.
 ///
 /// # Errors

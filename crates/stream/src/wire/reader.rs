@@ -78,10 +78,15 @@ impl<R: Read> StreamReader<R> {
     pub fn begin(&mut self) -> Result<Option<Protocol>, WireError> {
         self.last_start = self.position;
         let mut header = [0; HEADER_BYTES];
-        if !self.fill(&mut header)? {
-            return Ok(None);
+        match self.read_up_to(&mut header)? {
+            0 => Ok(None),
+            HEADER_BYTES => {
+                self.position += HEADER_BYTES as u64;
+                header::decode(&header).map(Some)
+            }
+            read if header::can_begin_with(&header[..read]) => Err(WireError::Truncated),
+            _ => Err(WireError::NotAStream),
         }
-        header::decode(&header).map(Some)
     }
 
     /// Reads the next command of a stream of a version.
@@ -131,17 +136,25 @@ impl<R: Read> StreamReader<R> {
 
     /// Fills a buffer; false if the input was at its end before the first byte.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<bool, WireError> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.input.read(&mut buffer[filled..]) {
-                Ok(0) if filled == 0 => return Ok(false),
-                Ok(0) => return Err(WireError::Truncated),
-                Ok(bytes) => filled += bytes,
+        let read = self.read_up_to(buffer)?;
+        if read == buffer.len() {
+            self.position += read as u64;
+            return Ok(true);
+        }
+        if read == 0 { Ok(false) } else { Err(WireError::Truncated) }
+    }
+
+    /// Reads until a buffer is full or the input ends; gives the bytes that were read.
+    fn read_up_to(&mut self, buffer: &mut [u8]) -> Result<usize, WireError> {
+        let mut read = 0;
+        while read < buffer.len() {
+            match self.input.read(&mut buffer[read..]) {
+                Ok(0) => break,
+                Ok(bytes) => read += bytes,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        self.position += filled as u64;
-        Ok(true)
+        Ok(read)
     }
 }

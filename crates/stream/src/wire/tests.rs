@@ -226,6 +226,23 @@ fn attributes_that_lie_are_refused_by_name() {
     assert!(matches!(error, WireError::TooLong { bytes: 0x20_0000 }), "{error}");
 }
 
+/// Only a beginning of a header says that a stream was cut off; a sentence or a shorter file is none.
+#[test]
+fn a_few_bytes_are_a_cut_stream_or_none() {
+    let header = super::header::encode(Protocol::V1);
+    for cut in 1..header.len() {
+        let error = StreamReader::new(&header[..cut]).begin().unwrap_err();
+        assert!(matches!(error, WireError::Truncated), "{cut}: {error}");
+        let mut other = header[..cut].to_vec();
+        if let Some(byte) = other.get_mut(cut.min(13) - 1) {
+            *byte ^= 1;
+        }
+        let error = StreamReader::new(&other[..]).begin().unwrap_err();
+        assert!(matches!(error, WireError::NotAStream), "{cut}: {error}");
+    }
+    assert!(matches!(StreamReader::new(&[][..]).begin(), Ok(None)));
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0_u16..30) {

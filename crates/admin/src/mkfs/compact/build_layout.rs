@@ -6,8 +6,8 @@
 //! logical:  | system, metadata                     | data ...
 //!           1 MiB                                  64 GiB
 //! ```
-//! Data lie at once where they stay. Of metadata nobody knows how many there will be; they get a file without
-//! a name, and are written to their places when all is known (see [`super`]).
+//! Data lie at once where they stay. How many metadata there will be is not known yet, so they go to a file
+//! without a name, and are written to their places when all is known (see [`super`]).
 
 use vlinder_format::chunk::{BlockGroupFlags, Profile, STRIPE_LENGTH};
 use vlinder_format::{Logical, Physical};

@@ -6,7 +6,7 @@
 //! ```
 //! Data lie where they were written while the image was filled; the last of their chunks is cut behind its
 //! last extent. The other chunks follow. In mixed groups tree blocks lie behind the data in the last chunk of
-//! data. Every chunk is a multiple of 64 KiB, the stripe length, which Linux and btrfs-progs reckon with.
+//! data. Every chunk is a multiple of 64 KiB, the stripe length, which Linux and btrfs-progs rely on.
 
 use vlinder_format::chunk::{BlockGroupFlags, Profile, STRIPE_LENGTH};
 use vlinder_format::superblock::SuperblockMirror;

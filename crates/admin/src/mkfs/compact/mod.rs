@@ -30,7 +30,7 @@ pub(super) use build_layout::{SCRATCH_BYTES, build_layout, build_parameters, dat
 /// Groups of metadata keep so many tree blocks free, with which Linux goes on in a full file system: twice
 /// what `rm -r` of a quarter of 20,000 files was seen to need (docs/design/mkfs.md).
 const FREE_BLOCKS: u64 = 48;
-/// And this part of the blocks that there are.
+/// Beside these, one free block for this many blocks of metadata.
 const FREE_PART: u64 = 64;
 
 /// Tree blocks that Linux wants free before it makes a file: its global reserve, 5.5 MiB with nodes of 16
@@ -42,7 +42,7 @@ const WRITER_BLOCKS: u64 = 640;
 const SYSTEM_PART: u64 = 64;
 const MOST_SYSTEM_BYTES: u64 = 8 << 20;
 
-/// Plans after which each further one leaves more room than the last, so that they end.
+/// After this many plans, each further one leaves more room than the last, so that planning ends.
 const ROUNDS: u64 = 8;
 
 /// Where everything of an image lies.

@@ -194,7 +194,7 @@ pub(super) fn open_quietly(directory: &OwnedFd, name: &[u8], flags: OFlags) -> R
 }
 
 /// Reads up to `length` bytes; fewer only at the file's end. The vector has capacity for the rest of its last
-/// sector, so that who writes it need not copy it.
+/// sector, so that the writer need not copy it.
 pub(super) fn read_range(
     file: &OwnedFd,
     offset: u64,

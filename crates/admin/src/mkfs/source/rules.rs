@@ -77,7 +77,10 @@ impl EntryRules {
         }
     }
 
-    /// An entry that the table makes; none for what it can't make.
+    /// An entry that the table makes.
+    ///
+    /// # Errors
+    /// [`SourceError::Table`] for a symbolic link: a table can't say where it leads.
     pub(super) fn made(&self, path: &[u8], name: &[u8], node: &TableNode) -> Result<Entry, SourceError> {
         let (major, minor) = node.device;
         let kind = match node.kind {

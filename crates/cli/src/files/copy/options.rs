@@ -3,11 +3,11 @@
 /// Whether a copy shares the extents of its source, as for cp(1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Reflink {
-    /// Where it can.
+    /// Shares where that is possible.
     Auto,
-    /// Or it fails.
+    /// Fails where that is not possible.
     Always,
-    /// It does not.
+    /// Copies the bytes.
     Never,
 }
 

@@ -21,13 +21,14 @@ use crate::units::{Base, Units, parse_size};
 /// Let files share the extents of what they have in common.
 ///
 /// All regular files in the targets, of directories at any depth, subvolumes and snapshots among them, are
-/// read in blocks: of blocks with the same bytes all show the extents of the first. What is stored once in
-/// the end is told as shared. Bytes are compared again right before they are shared, while nobody can write
-/// them. No content and no time changes, so read-only snapshots take part. Holes, preallocated space and what
-/// lies in the tree are left as they are; files without checksums (chattr +C) share with their like alone.
+/// read in blocks, and all blocks with the same bytes come to show the extents of the first one. The bytes
+/// that are told as shared are stored once in the end. Bytes are compared again right before they are shared,
+/// while nobody can write them. No content and no time changes, so read-only snapshots take part. Holes,
+/// preallocated space and what lies in the tree are left as they are; files without checksums (chattr +C)
+/// share with their like alone.
 ///
-/// On a mount a file can be given new extents by who may write it, its owner, and root. With all targets in
-/// one file system, the memory that this takes is some 60 bytes for each block.
+/// On a mount, a user may dedupe the files that they own or may write, and root all. With all targets in one
+/// file system, the memory that this takes is some 60 bytes for each block.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  vlinder dedupe disk.img:/\n  vlinder dedupe --dry-run /mnt/home /mnt/.snapshots"
