@@ -8,13 +8,12 @@ use serde_json::{Value, json};
 use vlinder_base::sync::Arc;
 use vlinder_check::{CheckError, Finding, Options, Report, StoreError};
 use vlinder_device::{Device, TemporaryDevice};
-
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::leased::{self, Source};
-use crate::options::OptionArguments;
-use crate::progress::Progress;
-use crate::session::Session;
-use crate::units::parse_size;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::leased::{self, Source};
+use vlinder_places::options::OptionArguments;
+use vlinder_places::progress::Progress;
+use vlinder_places::session::Session;
+use vlinder_places::units::parse_size;
 
 /// Check a file system; nothing is written.
 ///

@@ -2,11 +2,11 @@
 
 use vlinder_format::block::{BLOCK_FLAG_RELOCATION, BLOCK_FLAG_WRITTEN};
 use vlinder_format::{Block, ItemType, ObjectId};
+use vlinder_places::text::hexadecimal;
 
 use super::items;
 use super::keys::{key, object};
 use super::text::{Context, line, put};
-use crate::text::hexadecimal;
 
 /// All lines of a block.
 pub fn block(text: &mut Vec<u8>, block: &Block, context: &Context) {

@@ -7,10 +7,9 @@ use vlinder_codec::checksum::{Checksum, checksum};
 use vlinder_format::block::{BlockFault, BlockRules};
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Block, Damage, Logical, Place};
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::leased::{self, Lease, Source};
 use vlinder_volume::{ReadRequest, Volume};
-
-use crate::failure::{Failure, Kind};
-use crate::leased::{self, Lease, Source};
 
 /// An opened file system of which single blocks are read.
 pub struct Blocks {

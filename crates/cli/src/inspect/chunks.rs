@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use vlinder_format::chunk::Chunk;
 use vlinder_format::{ItemType, Logical};
+use vlinder_places::failure::{Failure, Kind};
 
 use super::blocks::Blocks;
 use super::walk::Walk;
-use crate::failure::{Failure, Kind};
 
 /// Opens the file system on these devices, and learns its chunks as far as they can be read; with what can't
 /// be.

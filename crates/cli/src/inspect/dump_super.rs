@@ -11,17 +11,17 @@ use vlinder_format::superblock::{
     BACKUP_ROOTS, BackupRoot, MAGIC, SUPERBLOCK_SIZE, Superblock, SuperblockMirror,
 };
 use vlinder_format::{ItemType, Key, ObjectId, Physical};
+use vlinder_places::devices::{Purpose, open_device};
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::options::OptionArguments;
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::text::hexadecimal;
+use vlinder_places::values::number;
 
 use super::items;
 use super::keys;
 use super::text::line;
-use crate::devices::{Purpose, open_device};
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::options::OptionArguments;
-use crate::report;
-use crate::session::Session;
-use crate::text::hexadecimal;
-use crate::values::number;
 
 /// Print superblocks as text.
 ///

@@ -7,6 +7,10 @@ use vlinder_format::features::IncompatFeatures;
 use vlinder_format::root_item::RootItem;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{ItemType, Key, Logical, ObjectId, RootId};
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::options::OptionArguments;
+use vlinder_places::session::Session;
+use vlinder_places::values::{Choice, number};
 
 use super::block_text;
 use super::blocks::Blocks;
@@ -14,10 +18,6 @@ use super::chunks;
 use super::keys;
 use super::text::{Context, Style, line, put};
 use super::walk::{Order, Walk};
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::options::OptionArguments;
-use crate::session::Session;
-use crate::values::{Choice, number};
 
 /// Print the trees of an image as text.
 ///

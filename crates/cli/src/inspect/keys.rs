@@ -2,8 +2,7 @@
 
 use vlinder_format::quota::QuotaGroupId;
 use vlinder_format::{ItemType, Key, ObjectId};
-
-use crate::values::parse_number;
+use vlinder_places::values::parse_number;
 
 /// Object ids that have a name wherever they stand.
 const NAMES: [(u64, &str); 23] = [

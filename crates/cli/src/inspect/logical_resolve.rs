@@ -8,15 +8,14 @@ use clap::Args;
 use serde_json::json;
 use vlinder_forest::ExtentUser;
 use vlinder_fs::{Filesystem, InodeId, RootId};
-
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::object::Object;
-use crate::place::image::from_fs;
-use crate::report;
-use crate::session::Session;
-use crate::text;
-use crate::values::number;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::object::Object;
+use vlinder_places::place::image::from_fs;
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::text;
+use vlinder_places::values::number;
 
 /// Print the files that show the data at a logical address.
 ///

@@ -5,17 +5,16 @@ use std::ffi::OsString;
 use clap::Args;
 use serde_json::json;
 use vlinder_fs::{InodeId, ObjectId};
-
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::object::Object;
-use crate::place::image::from_fs;
-use crate::report;
-use crate::session::Session;
-use crate::target::Follow;
-use crate::text;
-use crate::values::number;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::object::Object;
+use vlinder_places::place::image::from_fs;
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::target::Follow;
+use vlinder_places::text;
+use vlinder_places::values::number;
 
 /// Print the number of the subvolume that a path lies in.
 #[derive(Args, Debug)]

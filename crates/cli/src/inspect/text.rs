@@ -2,9 +2,8 @@
 
 use jiff::tz::TimeZone;
 use vlinder_format::Uuid;
+use vlinder_places::times::local_time;
 use vlinder_volume::Geometry;
-
-use crate::times::local_time;
 
 /// Appends a line.
 macro_rules! line {

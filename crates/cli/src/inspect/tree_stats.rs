@@ -12,6 +12,11 @@ use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_format::file_extent::{FileExtent, FileExtentContent};
 use vlinder_format::root_item::RootItem;
 use vlinder_format::{Block, ItemType, Key, Level, Logical, RootId};
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::options::OptionArguments;
+use vlinder_places::progress::Progress;
+use vlinder_places::session::Session;
+use vlinder_places::units::{UnitArguments, Units};
 
 use super::blocks::Blocks;
 use super::chunks;
@@ -19,11 +24,6 @@ use super::dump_tree::TREES;
 use super::keys;
 use super::text::{line, put};
 use super::walk::{Order, Walk};
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::options::OptionArguments;
-use crate::progress::Progress;
-use crate::session::Session;
-use crate::units::{UnitArguments, Units};
 
 /// Print how the blocks of each tree lie: sizes, seeks, levels.
 ///

@@ -5,9 +5,9 @@
 use std::collections::{HashSet, VecDeque};
 
 use vlinder_format::{Block, Generation, Level, Logical};
+use vlinder_places::failure::{Failure, Kind};
 
 use super::blocks::Blocks;
-use crate::failure::{Failure, Kind};
 
 /// In which order blocks come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,11 +5,10 @@ use vlinder_format::ItemType;
 use vlinder_fs::data::{self, OpenCache};
 use vlinder_fs::salvage::{ItemPlace, LostPart, Run, Salvage};
 use vlinder_fs::{FsError, Inode};
-
-use crate::failure::Failure;
-use crate::place::Sink;
-use crate::place::host::HostSink;
-use crate::progress::Progress;
+use vlinder_places::failure::Failure;
+use vlinder_places::place::Sink;
+use vlinder_places::place::host::HostSink;
+use vlinder_places::progress::Progress;
 
 /// Bytes read at a time: what one compressed extent can hold.
 const STEP: u64 = 128 * 1024;

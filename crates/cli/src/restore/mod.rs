@@ -1,8 +1,8 @@
 //! `restore`: files out of damaged images.
 //!
 //! What an image says can't lead a file out of the directory that the user named: every name is a single one,
-//! looked up in an open directory and never through a symbolic link ([`crate::place`]); a directory is
-//! entered once, however many names lead to it. A file that could be read in part only gets another name,
+//! looked up in an open directory and never through a symbolic link ([`vlinder_places::place`]); a directory
+//! is entered once, however many names lead to it. A file that could be read in part only gets another name,
 //! `NAME.partial`.
 
 mod content;
@@ -23,17 +23,17 @@ use vlinder_format::inode::FileType;
 use vlinder_format::superblock::SuperblockMirror;
 use vlinder_format::{Logical, RootId};
 use vlinder_fs::salvage::{Salvage, SalvageOptions};
+use vlinder_places::devices::{Purpose, open_devices};
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::path_filter::PathFilter;
+use vlinder_places::place::image::from_fs;
+use vlinder_places::place::{Directory, locate};
+use vlinder_places::session::Session;
+use vlinder_places::target::Follow;
 
 use self::options::RestoreOptions;
 use self::report::Report;
 use self::walk::Restorer;
-use crate::devices::{Purpose, open_devices};
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::path_filter::PathFilter;
-use crate::place::image::from_fs;
-use crate::place::{Directory, locate};
-use crate::session::Session;
-use crate::target::Follow;
 
 /// Get files out of a damaged file system into a directory of the host.
 ///
@@ -116,7 +116,7 @@ impl RestoreArguments {
     fn open(&self) -> Result<Salvage, Failure> {
         let mut paths = vec![self.image.clone()];
         paths.extend(self.devices.iter().cloned());
-        let mut options = crate::options::parse(&self.options)?;
+        let mut options = vlinder_places::options::parse(&self.options)?;
         let devices: Vec<Arc<dyn Device>> = open_devices(&options.device_names(&paths)?, Purpose::Read)?;
         options.read_only = true;
         let mirror =

@@ -4,11 +4,10 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 use vlinder_fs::salvage::{ItemPlace, Salvage};
-
-use crate::failure::{ExitStatus, Failure};
-use crate::report::name;
-use crate::session::Session;
-use crate::text::{counted, escaped};
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::report::name;
+use vlinder_places::session::Session;
+use vlinder_places::text::{counted, escaped};
 
 /// Losses that are listed one by one; more are only counted.
 const MAX_LISTED: usize = 10_000;

@@ -6,9 +6,8 @@ use vlinder_format::ObjectId;
 use vlinder_format::inode::FileType;
 use vlinder_fs::InodeId;
 use vlinder_fs::salvage::{Name, Next};
-
-use crate::failure::{Failure, Kind};
-use crate::place::{Directory, FileStatus, Location};
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::place::{Directory, FileStatus, Location};
 
 /// Where files go that no directory has.
 pub(super) const LOST_AND_FOUND: &[u8] = b"lost+found";

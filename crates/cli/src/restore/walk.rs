@@ -8,23 +8,23 @@ use vlinder_format::inode::FileType;
 use vlinder_format::{ObjectId, RootId};
 use vlinder_fs::salvage::{ItemPlace, Name, Salvage, item_of};
 use vlinder_fs::{Inode, InodeId};
+use vlinder_places::caller::umask;
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::path_filter::PathFilter;
+use vlinder_places::place::image::status_of;
+use vlinder_places::place::{
+    Attributed, CAPABILITIES, Change, Directory, FileStatus, Location, Sink, WITHOUT_SET_ID_BITS,
+    check_entry, give_owner,
+};
+use vlinder_places::progress::Progress;
+use vlinder_places::session::Session;
+use vlinder_places::text::escaped;
 
 use super::content::Copy;
 use super::options::RestoreOptions;
 use super::report::Report;
 use super::target::{LOST_AND_FOUND, RestoreFrame, WHILE_FILLED, is_there, lost_and_found, make_directory};
 use super::visited::Visited;
-use crate::caller::umask;
-use crate::failure::{Failure, Kind};
-use crate::path_filter::PathFilter;
-use crate::place::image::status_of;
-use crate::place::{
-    Attributed, CAPABILITIES, Change, Directory, FileStatus, Location, Sink, WITHOUT_SET_ID_BITS,
-    check_entry, give_owner,
-};
-use crate::progress::Progress;
-use crate::session::Session;
-use crate::text::escaped;
 
 /// What is added to the name of a file that could be read in part only.
 const PARTIAL: &[u8] = b".partial";

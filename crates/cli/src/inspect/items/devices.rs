@@ -6,11 +6,11 @@ use vlinder_format::device::{DeviceExtent, DeviceItem};
 use vlinder_format::device_replace::DeviceReplace;
 use vlinder_format::device_statistics::DeviceStatistics;
 use vlinder_format::{Key, ObjectId, raid_stripe};
+use vlinder_places::times::local_time;
 
 use super::super::keys::object;
 use super::super::text::{Context, line, uuid};
 use super::printed::Printed;
-use crate::times::local_time;
 
 /// What a group holds and how it is replicated, as btrfs-progs writes it: `METADATA|DUP`, `DATA|single`.
 pub fn group_flags(flags: BlockGroupFlags) -> String {

@@ -2,11 +2,11 @@
 
 use vlinder_format::extent::{ExtentFlags, ExtentItem, Reference};
 use vlinder_format::{ItemType, Key, ObjectId};
+use vlinder_places::text::hexadecimal;
 
 use super::super::keys::{key as key_text, object};
 use super::super::text::{Context, line, put};
 use super::printed::Printed;
-use crate::text::hexadecimal;
 
 fn flags(flags: ExtentFlags) -> String {
     let names = [

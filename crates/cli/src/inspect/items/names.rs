@@ -3,11 +3,11 @@
 use vlinder_format::directory::{DirectoryEntries, DirectoryEntryType, LONGEST_NAME};
 use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
 use vlinder_format::log::DirectoryLogRange;
+use vlinder_places::text::is_order;
 
 use super::super::keys::key;
 use super::super::text::{Context, line, put};
 use super::printed::Printed;
-use crate::text::is_order;
 
 /// Appends a name or value after these words, or that it is hidden. It is shown as it is, but for characters
 /// that could command a terminal: they are written `\ooo`, a byte at a time.
