@@ -1,8 +1,9 @@
 //! The command `vlinder`: verbs over images and mounts, which composes the crates below.
 //!
-//! This crate must not know the format's structures beyond printing them (`inspect`), and holds no
-//! file-system logic. What the verbs stand on, one call of the command and what its arguments name, is the
-//! crate `vlinder-places`.
+//! This crate must not know the format's structures beyond single numbers and names that a verb takes or
+//! prints, and holds no file-system logic. What the verbs stand on, one call of the command and what its
+//! arguments name, is the crate `vlinder-places`; the verbs that examine what may be damaged are the crate
+//! `vlinder-examine`.
 //!
 //! Reading path: [`command`] (which program the call name asks for, and its verbs), then one module for each
 //! family of verbs. A file imports only from layers above its own in this table, or from lower files of its
@@ -10,10 +11,9 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`inspect`], [`check`], [`restore`], [`send`], [`receive`], [`diff`], [`stream`], … |
+//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`send`], [`receive`], [`diff`], [`stream`], … |
 //! | programs | [`command`], [`other_btrfs`] |
 
-mod check;
 mod command;
 mod diff;
 mod files;
@@ -21,7 +21,6 @@ mod filesystem;
 mod fsck;
 mod fstrim;
 mod generate;
-mod inspect;
 mod limits;
 mod log;
 mod mistake;
@@ -31,7 +30,6 @@ mod option_help;
 mod other_btrfs;
 mod property;
 mod receive;
-mod restore;
 mod send;
 mod source_size;
 mod stats;

@@ -23,6 +23,7 @@ use vlinder_places::session::Session;
 
 /// The verbs of `inspect-internal`.
 // A verb is described where its arguments are: a comment here would take the place of that description.
+#[expect(missing_docs, reason = "clap would show the comment in place of the arguments' own")]
 #[derive(Subcommand, Debug)]
 pub enum InspectVerb {
     DumpSuper(dump_super::DumpSuperArguments),
@@ -34,6 +35,9 @@ pub enum InspectVerb {
 }
 
 /// Runs a verb.
+///
+/// # Errors
+/// Where the image can't be opened or what was asked for can't be read, or standard output can't be written.
 pub fn run(verb: &InspectVerb, session: &Session) -> Result<ExitStatus, Failure> {
     match verb {
         InspectVerb::DumpSuper(arguments) => dump_super::run(arguments, session),

@@ -63,6 +63,10 @@ pub struct CheckArguments {
 }
 
 /// Runs the verb.
+///
+/// # Errors
+/// Where the image can't be opened, or standard output can't be written. Findings are no failure: they are
+/// told, and the exit status says so.
 pub fn run(arguments: &CheckArguments, session: &Session) -> Result<ExitStatus, Failure> {
     if arguments.repair {
         let failure = Failure::new(Kind::Unsupported, "check repairs nothing: it only reads");

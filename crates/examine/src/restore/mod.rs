@@ -127,6 +127,10 @@ impl RestoreArguments {
 }
 
 /// Runs the verb.
+///
+/// # Errors
+/// Where no device can be opened, nothing leads to a tree of files, or the target can't be used. What could
+/// not be read on the way is no failure: the report names it, and the exit status says so.
 pub fn run(arguments: &RestoreArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let filter = arguments.filter()?;
     let target = match &arguments.target {
