@@ -6,12 +6,13 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, CommandFactory, Parser, Subcommand};
+use vlinder_examine::{check, inspect, restore};
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::session::{Format, Program, Session};
 
-use crate::failure::{ExitStatus, Failure};
-use crate::session::{Format, Program, Session};
 use crate::{
-    check, diff, files, filesystem, fsck, fstrim, generate, inspect, mistake, mkfs, mount, other_btrfs,
-    property, receive, restore, send, stats, stream, subvolume, umount, version,
+    diff, files, filesystem, fsck, fstrim, generate, mistake, mkfs, mount, other_btrfs, property, receive,
+    send, stats, stream, subvolume, umount, version,
 };
 
 /// Btrfs without the kernel: create, read, write, snapshot, check and mount images in the real Btrfs format.

@@ -4,18 +4,18 @@ use std::ffi::OsString;
 
 use clap::Args;
 use serde_json::json;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::object::Object;
+use vlinder_places::place::image::{OpenImage, from_fs};
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::target::Follow;
+use vlinder_places::units::{Base, Units};
 use vlinder_transaction::Trimmed;
 
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::object::Object;
-use crate::place::image::{OpenImage, from_fs};
-use crate::report;
-use crate::session::Session;
 use crate::subvolume::free_blocks;
-use crate::target::Follow;
-use crate::units::{Base, Units};
 
 /// What a mount can do in place of this verb.
 const ON_A_MOUNT: &str = "end the mount with vlinder umount and give the image; or mount it with -o discard, \

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, Args, Command, ValueEnum, ValueHint};
 use clap_complete::aot::{Elvish, Fish, Generator, Zsh, generate_to};
-
-use crate::failure::{ExitStatus, Failure};
+use vlinder_places::failure::{ExitStatus, Failure};
 
 /// Write manual pages or completions into a directory.
 ///

@@ -1,7 +1,9 @@
 //! The command `vlinder`: verbs over images and mounts, which composes the crates below.
 //!
-//! This crate must not know the format's structures beyond printing them (`inspect`), and holds no
-//! file-system logic.
+//! This crate must not know the format's structures beyond single numbers and names that a verb takes or
+//! prints, and holds no file-system logic. What the verbs stand on, one call of the command and what its
+//! arguments name, is the crate `vlinder-places`; the verbs that examine what may be damaged are the crate
+//! `vlinder-examine`.
 //!
 //! Reading path: [`command`] (which program the call name asks for, and its verbs), then one module for each
 //! family of verbs. A file imports only from layers above its own in this table, or from lower files of its
@@ -9,66 +11,31 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | words and failures | [`text`], [`failure`], [`report`] and [`output`] (what comes out), [`times`], [`units`], [`values`] |
-//! | one call of the command | [`session`], [`progress`], [`tally`], [`options`] (`-o`), [`target`] (what an argument names) |
-//! | what is told of a file system | [`fullness`], [`metrics`], [`condition`] |
-//! | files wherever they lie | [`place`] |
-//! | mounts and images | [`mounted`], [`devices`], [`leased`], [`image`] (what a verb has open) |
-//! | file systems wherever they lie | [`object`] |
-//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`inspect`], [`check`], [`restore`], [`send`], [`receive`], [`diff`], [`stream`], … |
+//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`send`], [`receive`], [`diff`], [`stream`], … |
 //! | programs | [`command`], [`other_btrfs`] |
 
-mod caller;
-mod check;
 mod command;
-mod condition;
-mod devices;
 mod diff;
-mod failure;
 mod files;
 mod filesystem;
-mod foreign_mount;
 mod fsck;
 mod fstrim;
-mod fullness;
 mod generate;
-mod image;
-mod inspect;
-mod interruption;
-mod leased;
 mod limits;
 mod log;
-mod metrics;
 mod mistake;
 mod mkfs;
 mod mount;
-mod mounted;
-mod object;
 mod option_help;
-mod options;
 mod other_btrfs;
-mod output;
-mod path_filter;
-mod patterns;
-mod place;
-mod progress;
 mod property;
 mod receive;
-mod report;
-mod restore;
 mod send;
-mod session;
 mod source_size;
 mod stats;
 mod stream;
 mod subvolume;
-mod tally;
-mod target;
-mod text;
-mod times;
 mod umount;
-mod units;
-mod values;
 mod version;
 
 use std::process::ExitCode;

@@ -4,9 +4,8 @@ use std::ffi::OsString;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-
-use crate::failure::Failure;
-use crate::session::Program;
+use vlinder_places::failure::Failure;
+use vlinder_places::session::Program;
 
 /// What a verb of btrfs-progs works on.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -15,13 +15,13 @@ use vlinder_control::MountEntry;
 use vlinder_fs::SubvolumeChoice;
 use vlinder_fuse::{MountError, MountOptions};
 use vlinder_partitions::ImageName;
+use vlinder_places::devices::{Purpose, advise};
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::NO_SUBVOLUME;
+use vlinder_places::place::image::from_fs;
+use vlinder_places::session::Session;
 
-use crate::devices::{Purpose, advise};
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::NO_SUBVOLUME;
 use crate::option_help;
-use crate::place::image::from_fs;
-use crate::session::Session;
 
 /// What the server says when the mount answers.
 const READY: &str = "ready";
@@ -110,10 +110,11 @@ pub fn mount(arguments: &MountArguments, session: &Session) -> Result<ExitStatus
     let Some((mountpoint, devices)) = arguments.paths.split_last() else {
         return Err(Failure::usage("an image and a directory to mount it on are needed"));
     };
-    let mut options = MountOptions::parse(&arguments.options.join(",")).map_err(MountError::from)?;
+    let mut options =
+        MountOptions::parse(&arguments.options.join(",")).map_err(|error| failure_of_mount(error.into()))?;
     options.ends_by_signal = true;
     if options.remount {
-        let unheard = vlinder_fuse::remount(&options, mountpoint)?;
+        let unheard = vlinder_fuse::remount(&options, mountpoint).map_err(failure_of_mount)?;
         if !unheard.is_empty() {
             let given = unheard.join(",");
             session.warn(format!(
@@ -125,7 +126,7 @@ pub fn mount(arguments: &MountArguments, session: &Session) -> Result<ExitStatus
     if arguments.serve {
         let mounted = connect(options, devices, mountpoint)?;
         detach().map_err(|error| Failure::host(&error, "the terminal"))?;
-        mounted.wait()?;
+        mounted.wait().map_err(failure_of_mount)?;
         return Ok(ExitStatus::Done);
     }
     let hidden = what_is_hidden(mountpoint);
@@ -143,7 +144,7 @@ pub fn mount(arguments: &MountArguments, session: &Session) -> Result<ExitStatus
     let reads = if mounted.filesystem().is_read_only() { ", for reading only" } else { "" };
     let place = mountpoint.display();
     session.note(format!("{image} is mounted on {place}{reads}; Ctrl-C or vlinder umount {place} ends it"));
-    mounted.wait()?;
+    mounted.wait().map_err(failure_of_mount)?;
     Ok(ExitStatus::Done)
 }
 
@@ -193,7 +194,7 @@ fn connect(
                 _ => failure,
             }
         }
-        other => other.into(),
+        other => failure_of_mount(other),
     })?;
     Ok(mounted)
 }
@@ -272,42 +273,41 @@ fn close_inherited() {
     }
 }
 
-impl From<MountError> for Failure {
-    fn from(error: MountError) -> Self {
-        let hint = match &error {
-            MountError::Option(_) => Some("vlinder mount --help lists the options".to_owned()),
-            MountError::Mountpoint { path, source } => {
-                let failure = Failure::host(source, path.display());
-                if source.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) {
-                    let text = "a mount is there whose server has ended";
-                    let hint = format!("vlinder umount {} takes it away", path.display());
-                    return Self { message: text.to_owned(), ..failure }.hint(hint);
-                }
-                let text = format!("no mount point: {}", failure.message);
-                return Self { message: text, ..failure }.hint("give a directory that is there");
+/// What the user is told of a mount that failed.
+fn failure_of_mount(error: MountError) -> Failure {
+    let hint = match &error {
+        MountError::Option(_) => Some("vlinder mount --help lists the options".to_owned()),
+        MountError::Mountpoint { path, source } => {
+            let failure = Failure::host(source, path.display());
+            if source.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) {
+                let text = "a mount is there whose server has ended";
+                let hint = format!("vlinder umount {} takes it away", path.display());
+                return Failure { message: text.to_owned(), ..failure }.hint(hint);
             }
-            MountError::Helper { mountpoint, message, cause } => {
-                let text = format!("fusermount3 did not mount at {}: {message}", mountpoint.display());
-                return Self::new(Kind::Permission, text).hint(cause.advice());
-            }
-            MountError::Remount { advice, .. } => advice.clone(),
-            _ => None,
-        };
-        let kind = match error {
-            MountError::Root { .. } => Kind::Corruption,
-            MountError::Option(_) => Kind::Usage,
-            MountError::NotDurable { .. }
-            | MountError::Filesystem(_)
-            | MountError::Device { .. }
-            | MountError::Transport { .. } => Kind::Device,
-            MountError::Unmount { is_busy: true, .. } => Kind::Busy,
-            MountError::Refused { .. } | MountError::Remount { .. } => Kind::Permission,
-            _ => Kind::Invalid,
-        };
-        let failure = Self::new(kind, error.to_string());
-        match hint {
-            Some(hint) => failure.hint(hint),
-            None => failure,
+            let text = format!("no mount point: {}", failure.message);
+            return Failure { message: text, ..failure }.hint("give a directory that is there");
         }
+        MountError::Helper { mountpoint, message, cause } => {
+            let text = format!("fusermount3 did not mount at {}: {message}", mountpoint.display());
+            return Failure::new(Kind::Permission, text).hint(cause.advice());
+        }
+        MountError::Remount { advice, .. } => advice.clone(),
+        _ => None,
+    };
+    let kind = match error {
+        MountError::Root { .. } => Kind::Corruption,
+        MountError::Option(_) => Kind::Usage,
+        MountError::NotDurable { .. }
+        | MountError::Filesystem(_)
+        | MountError::Device { .. }
+        | MountError::Transport { .. } => Kind::Device,
+        MountError::Unmount { is_busy: true, .. } => Kind::Busy,
+        MountError::Refused { .. } | MountError::Remount { .. } => Kind::Permission,
+        _ => Kind::Invalid,
+    };
+    let failure = Failure::new(kind, error.to_string());
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
 }

@@ -24,9 +24,8 @@ use rustix::fs::{Access, AtFlags, CWD};
 use vlinder_control::MountEntry;
 use vlinder_device::{DeviceErrorKind, FileDevice, OpenOptions};
 use vlinder_partitions::{ImageName, NamedPart};
-
-use crate::place::host::has_filesystem;
-use crate::target::Target;
+use vlinder_places::place::host::has_filesystem;
+use vlinder_places::target::Target;
 
 /// The programs that a call went through, as `DEVICE:INODE` joined by commas.
 const PASSED: &str = "VLINDER_BTRFS_PASSED";

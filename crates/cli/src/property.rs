@@ -7,18 +7,17 @@ use serde_json::{Map, Value, json};
 use vlinder_control::{Answer, Request};
 use vlinder_format::RootId;
 use vlinder_fs::{AttributeMode, Refusal, SubvolumeInformation};
-
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::mounted::Mounted;
-use crate::object::{Named, Object};
-use crate::place::image::from_fs;
-use crate::report;
-use crate::session::Session;
-use crate::target::Follow;
-use crate::text;
-use crate::values::Choice;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::mounted::Mounted;
+use vlinder_places::object::{Named, Object};
+use vlinder_places::place::image::from_fs;
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::target::Follow;
+use vlinder_places::text;
+use vlinder_places::values::Choice;
 
 /// The attribute that holds the property `compression`.
 const COMPRESSION: &[u8] = b"btrfs.compression";

@@ -6,16 +6,15 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use vlinder_base::metrics::{HistogramSnapshot, Unit, Value as MetricValue};
 use vlinder_control::protocol::ConditionRecord;
-
-use crate::condition;
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure};
-use crate::image::{ImageArguments, Images};
-use crate::metrics::Reading;
-use crate::object::Object;
-use crate::session::Session;
-use crate::target::Follow;
-use crate::text::counted;
+use vlinder_places::condition;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::metrics::Reading;
+use vlinder_places::object::Object;
+use vlinder_places::session::Session;
+use vlinder_places::target::Follow;
+use vlinder_places::text::counted;
 
 /// Show counters and histograms of the mechanisms.
 ///

@@ -13,11 +13,10 @@ use vlinder_control::client::{self, Client, ClientError, NoServerReason, Unmount
 use vlinder_control::places::{self, Place};
 use vlinder_device::{DeviceError, DeviceErrorKind, FileDevice, LockMode, OpenOptions};
 use vlinder_partitions::ImageName;
-
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::mounted;
-use crate::progress::Waiting;
-use crate::session::Session;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::mounted;
+use vlinder_places::progress::Waiting;
+use vlinder_places::session::Session;
 
 /// How long a server that does not answer may take to let go of its image.
 const LONGEST_END: Duration = Duration::from_secs(10);

@@ -2,9 +2,8 @@
 
 use clap::Args;
 use serde_json::json;
-
-use crate::failure::{ExitStatus, Failure};
-use crate::session::Session;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::session::Session;
 
 /// The version of btrfs-progs whose verbs and flags these are. Programs that call `btrfs` go by it: timeshift
 /// gives `--recursive` from 6.12 on, Incus and btrbk read the first line as `NAME vNUMBER`.

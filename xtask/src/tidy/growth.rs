@@ -1,17 +1,58 @@
-//! Files and functions that grew past the sizes of CONTRIBUTING.md.
+//! Files, functions and crates that grew past the sizes of CONTRIBUTING.md.
+
+use std::collections::BTreeMap;
 
 use super::baseline::Measure;
 use super::lexer::is_word;
+use super::prose::crate_of;
 use super::source::Source;
 
 const MAX_FILE_LINES: usize = 600;
 const MAX_FUNCTION_LINES: usize = 70;
+const MAX_CRATE_LINES: usize = 12_000;
 const ADVICE: &str = "lines are too many: split it by concept";
 
-/// Lines of what is past its limit: files without their tests, and functions.
+/// Lines of what is past its limit: files without their tests, and functions; and those of all crates.
 pub fn measures(sources: &[Source]) -> Vec<Measure> {
     let measure = |(name, size, limit)| Measure { name, size, limit, advice: ADVICE };
-    sources.iter().flat_map(oversized).map(measure).collect()
+    let mut measures: Vec<Measure> = sources.iter().flat_map(oversized).map(measure).collect();
+    measures.extend(crate_lines(sources).into_iter().map(|(name, size)| Measure {
+        name: format!("{name}: lines of code"),
+        size,
+        limit: MAX_CRATE_LINES,
+        advice: "cut the crate along its layers",
+    }));
+    measures
+}
+
+/// What is said of the crate with the most lines of code.
+pub fn biggest_crate(sources: &[Source]) -> String {
+    let biggest = crate_lines(sources).into_iter().max_by_key(|(_, size)| *size);
+    let (name, size) = biggest.unwrap_or_default();
+    format!("{name}, {size} lines without comments, blank lines and tests (at most {MAX_CRATE_LINES})")
+}
+
+/// Lines of code by the directory of the crate.
+fn crate_lines(sources: &[Source]) -> BTreeMap<String, usize> {
+    let mut lines = BTreeMap::new();
+    for source in sources.iter().filter(|source| !source.is_test_file()) {
+        let name = crate_of(&source.path);
+        // Examples are programs of their own.
+        if source.is_in(&format!("{name}/src")) {
+            *lines.entry(name).or_default() += code_lines(source);
+        }
+    }
+    lines
+}
+
+/// Lines of a file without its tests that hold more than blanks and comments; lines inside of a literal
+/// count.
+fn code_lines(source: &Source) -> usize {
+    let code = without_tests(&source.code);
+    let is_code = |(code, text): &(&str, &str)| {
+        !code.trim().is_empty() || !text.trim().is_empty() && !text.trim_start().starts_with("//")
+    };
+    code.lines().zip(source.text.lines()).filter(is_code).count()
 }
 
 /// Name, size and limit of what is past its limit in a file.
@@ -83,6 +124,42 @@ mod tests {
             "a();\n".repeat(lines)
         );
         Source::new("crates/x/src/y.rs".into(), text)
+    }
+
+    #[test]
+    fn a_crate_is_measured_by_its_lines_of_code() {
+        let file = |path: &str, lines: usize| {
+            let text = format!(
+                "//! Head.\n\n{}/// A constant.\nconst A: &str = \"\nb\n\"; // b\n\nmod tests {{\n    a();\n}}\n",
+                "a();\n".repeat(lines)
+            );
+            Source::new(path.into(), text)
+        };
+        let sources = [
+            file("crates/x/src/y.rs", 5),
+            file("crates/x/src/z/w.rs", 11_989),
+            file("crates/x/src/z/tests.rs", 20),
+            file("crates/x/tests/it/z.rs", 20),
+            file("crates/x/examples/z.rs", 20),
+            file("xtask/src/y.rs", 7),
+        ];
+        let excess = |sources: &[Source]| {
+            let crates =
+                measures(sources).into_iter().filter(|measure| measure.name.ends_with("lines of code"));
+            crates
+                .map(|measure| (measure.name, measure.size as isize - measure.limit as isize))
+                .collect::<Vec<_>>()
+        };
+        let expected = |of_x| {
+            [("crates/x: lines of code".to_owned(), of_x), ("xtask: lines of code".to_owned(), -11_990)]
+        };
+        assert_eq!(excess(&sources), expected(0));
+        assert_eq!(
+            biggest_crate(&sources),
+            "crates/x, 12000 lines without comments, blank lines and tests (at most 12000)"
+        );
+        let grown: Vec<Source> = sources.into_iter().chain([file("crates/x/src/v.rs", 0)]).collect();
+        assert_eq!(excess(&grown), expected(3));
     }
 
     #[test]

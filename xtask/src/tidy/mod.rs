@@ -39,6 +39,7 @@ pub fn run() -> Result<bool> {
     }
     let wide = structure::wide_types(&packages, &sources)?;
     println!("tidy: structs with more than 12 fields: {}", wide.join(", "));
+    println!("tidy: biggest crate: {}", growth::biggest_crate(&sources));
     println!("tidy: {} files, {} findings", sources.len(), findings.len());
     Ok(findings.is_empty())
 }

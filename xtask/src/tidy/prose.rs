@@ -41,7 +41,7 @@ pub fn measures(root: &Path, sources: &[Source]) -> Result<Vec<Measure>> {
 }
 
 /// `crates/fs` for all files of that crate; the first directory for the others.
-fn crate_of(path: &Path) -> String {
+pub fn crate_of(path: &Path) -> String {
     let length = if path.starts_with("crates") { 2 } else { 1 };
     path.iter().take(length).collect::<PathBuf>().display().to_string()
 }

@@ -10,17 +10,16 @@ use clap::Args;
 use serde_json::json;
 use vlinder_base::sync::Arc;
 use vlinder_fs::LeasedState;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::object::{Named, Object};
+use vlinder_places::place::image::from_fs;
+use vlinder_places::session::Session;
+use vlinder_places::target::Target;
+use vlinder_places::text::escaped;
 use vlinder_snapshots::diff::{
     Change, ChangeKind, ChangeTally, Comparison, ContentFault, DiffError, OldNew, StoredBytesError, diff,
 };
-
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::object::{Named, Object};
-use crate::place::image::from_fs;
-use crate::session::Session;
-use crate::target::Target;
-use crate::text::escaped;
 
 /// Show what differs between two snapshots, or other subvolumes, of one file system.
 ///

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 use vlinder_format::inode::{DeviceNumber, GroupId, UserId};
+use vlinder_places::report;
 use vlinder_snapshots::diff::{
     AttributeChangeKind, Change, ChangeTally, Counts, Differences, OldNew, Subject,
 };
 
 use super::text::{flag_names, kind_name, subject_name};
 use crate::files::mode::type_name;
-use crate::report;
 
 /// The object of a change, without its schema.
 pub(super) fn of_change(change: &Change) -> Value {

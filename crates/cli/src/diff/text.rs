@@ -1,12 +1,12 @@
 //! Changes as lines for people.
 
 use vlinder_format::inode::{FileType, InodeFlags};
+use vlinder_places::text::{counted, escaped};
 use vlinder_snapshots::diff::{
     AttributeChangeKind, Change, ChangeKind, ChangeTally, Counts, Differences, Subject,
 };
 
 use crate::files::mode::type_name;
-use crate::text::{counted, escaped};
 
 /// The flags that are compared, in words of chattr(1)'s manual.
 const FLAGS: [(InodeFlags, &str); 10] = [

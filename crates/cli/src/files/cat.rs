@@ -5,14 +5,13 @@ use std::io::{ErrorKind, Read as _};
 
 use clap::Args;
 use vlinder_format::inode::FileType;
-
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::patterns;
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::target::Follow;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::patterns;
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::target::Follow;
 
 /// Bytes read at a time.
 const STEP: usize = 1 << 20;

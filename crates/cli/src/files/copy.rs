@@ -15,19 +15,19 @@ use std::ffi::{OsStr, OsString};
 use clap::Args;
 use serde_json::json;
 use vlinder_format::inode::FileType;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::patterns;
+use vlinder_places::place::{FileStatus, Location};
+use vlinder_places::session::Session;
+use vlinder_places::target::{Follow, Target};
 
 pub use self::copier::Copier;
 pub use self::options::{CopyOptions, Reflink};
 use self::streams::Stream;
 use super::destination::{TakenNames, destination};
 use super::guards::spare_target;
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::patterns;
-use crate::place::{FileStatus, Location};
-use crate::session::Session;
-use crate::target::{Follow, Target};
 
 /// Copy files, between the host and images in any direction.
 ///

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 
 use vlinder_format::inode::FileType;
-
-use crate::devices::Purpose;
-use crate::failure::{Failure, Kind};
-use crate::image::Images;
-use crate::place::{FileStatus, Location, Origin};
-use crate::target::Follow;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::image::Images;
+use vlinder_places::place::{FileStatus, Location, Origin};
+use vlinder_places::target::Follow;
 
 /// Where copies go.
 pub struct Destination {

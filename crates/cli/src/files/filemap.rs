@@ -9,18 +9,17 @@ use clap::Args;
 use serde_json::json;
 use vlinder_fs::data::{MappedExtent, OpenCache};
 use vlinder_fs::{ByteRange, Filesystem, Inode};
-
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure};
-use crate::image::{ImageArguments, Images};
-use crate::object::Object;
-use crate::patterns;
-use crate::place::image::from_fs;
-use crate::report;
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::target::Follow;
-use crate::text;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::object::Object;
+use vlinder_places::patterns;
+use vlinder_places::place::image::from_fs;
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::target::Follow;
+use vlinder_places::text;
 
 /// Show where the bytes of files lie, as filefrag -v does: offsets and addresses in blocks (of inline data in
 /// bytes).

@@ -5,12 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use vlinder_format::inode::FileType;
-
-use crate::devices::Purpose;
-use crate::failure::{Failure, Kind};
-use crate::image::Images;
-use crate::place::{Directory, Location, locate};
-use crate::target::{Follow, Target, meant_in_image};
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::image::Images;
+use vlinder_places::place::{Directory, Location, locate};
+use vlinder_places::target::{Follow, Target, meant_in_image};
 
 /// The location of a name that is to be removed or moved. With a slash behind it, it has to be a directory's:
 /// what a symbolic link leads to has another name, by which it can be removed.

@@ -10,21 +10,21 @@ use clap::Args;
 use jiff::tz::TimeZone;
 use serde_json::json;
 use vlinder_format::inode::FileType;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::patterns;
+use vlinder_places::place::host::has_filesystem;
+use vlinder_places::place::{Directory, DirectoryNames, FileStatus, Location, Names};
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::target::{Follow, Target, escape_image};
+use vlinder_places::text;
+use vlinder_places::times::short_time;
+use vlinder_places::units::{Base, Units};
 
 use super::mode::{object, symbolic};
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure};
-use crate::image::{ImageArguments, Images};
-use crate::patterns;
-use crate::place::host::has_filesystem;
-use crate::place::{Directory, DirectoryNames, FileStatus, Location, Names};
-use crate::report;
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::target::{Follow, Target, escape_image};
-use crate::text;
-use crate::times::short_time;
-use crate::units::{Base, Units};
 
 /// List directories, in images or on the host.
 ///

@@ -7,16 +7,16 @@ use clap::Args;
 use serde_json::json;
 use vlinder_base::random::{OsRandom, Random as _};
 use vlinder_format::inode::FileType;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::place::{Change, FileStatus, Location};
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::target::{Follow, Target};
 
 use super::destination::{Destination, destination};
 use super::guards::refuse_slip;
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::place::{Change, FileStatus, Location};
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::target::{Follow, Target};
 
 /// Make directories.
 #[derive(Args, Debug)]
@@ -110,8 +110,8 @@ fn ancestors(target: &OsString) -> Result<Vec<OsString>, Failure> {
         Target::Host(path) => (None, path.as_os_str().as_bytes().to_vec()),
     };
     let name = |path: &[u8]| match &image {
-        Some(image) => crate::target::escape_image(image, path),
-        None => crate::target::escape_host(std::path::Path::new(std::ffi::OsStr::from_bytes(path))),
+        Some(image) => vlinder_places::target::escape_image(image, path),
+        None => vlinder_places::target::escape_host(std::path::Path::new(std::ffi::OsStr::from_bytes(path))),
     };
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let slashes = (1..end).filter(|at| path[*at] == b'/' && path[at - 1] != b'/');

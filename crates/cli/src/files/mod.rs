@@ -16,9 +16,8 @@ mod show;
 mod tree;
 
 use clap::Subcommand;
-
-use crate::failure::{ExitStatus, Failure};
-use crate::session::Session;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::session::Session;
 
 pub use self::make::make_ancestors;
 

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 use vlinder_format::inode::{FileType, Timestamp};
-
-use crate::place::FileStatus;
+use vlinder_places::place::FileStatus;
 
 /// `drwxr-xr-x`.
 pub fn symbolic(file_type: FileType, permissions: u32) -> String {

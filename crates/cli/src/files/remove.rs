@@ -5,16 +5,16 @@ use std::ffi::OsString;
 use clap::Args;
 use serde_json::json;
 use vlinder_format::inode::FileType;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::patterns;
+use vlinder_places::place::{Directory, DirectoryNames, Location, Names};
+use vlinder_places::progress::Waiting;
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
 
 use super::guards::{locate_name, spare_image};
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::patterns;
-use crate::place::{Directory, DirectoryNames, Location, Names};
-use crate::progress::Waiting;
-use crate::session::Session;
-use crate::tally::Tally;
 
 /// Remove files.
 ///

@@ -5,19 +5,19 @@ use std::ffi::{OsStr, OsString};
 use clap::Args;
 use serde_json::json;
 use vlinder_format::inode::FileType;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::patterns;
+use vlinder_places::place::{FileStatus, Location, Renamed};
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::target::Follow;
 
 use super::copy::{Copier, CopyOptions};
 use super::destination::{TakenNames, destination};
 use super::guards::{locate_name, spare_target};
 use super::remove;
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::patterns;
-use crate::place::{FileStatus, Location, Renamed};
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::target::Follow;
 
 /// Move or rename files.
 ///

@@ -7,18 +7,18 @@ use clap::Args;
 use jiff::tz::TimeZone;
 use serde_json::json;
 use vlinder_format::inode::FileType;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::patterns;
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::target::Follow;
+use vlinder_places::text;
+use vlinder_places::times::full_time;
 
 use super::mode::{object, symbolic, type_name};
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure};
-use crate::image::{ImageArguments, Images};
-use crate::patterns;
-use crate::report;
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::target::Follow;
-use crate::text;
-use crate::times::full_time;
 
 /// Show the attributes of files: type, size, mode, owner, times.
 #[derive(Args, Debug)]
@@ -64,7 +64,7 @@ pub fn run(arguments: &StatArguments, session: &Session) -> Result<ExitStatus, F
     Ok(tally.ending())
 }
 
-type Found = (crate::place::FileStatus, Option<Vec<u8>>, Vec<Vec<u8>>);
+type Found = (vlinder_places::place::FileStatus, Option<Vec<u8>>, Vec<Vec<u8>>);
 
 fn one(arguments: &StatArguments, images: &Images<'_>, target: &OsString) -> Result<Found, Failure> {
     let follow = if arguments.dereference { Follow::Yes } else { Follow::No };
@@ -76,7 +76,7 @@ fn one(arguments: &StatArguments, images: &Images<'_>, target: &OsString) -> Res
     Ok((status, link, attributes))
 }
 
-fn text(status: &crate::place::FileStatus, attributes: &[Vec<u8>], zone: &TimeZone) -> Vec<u8> {
+fn text(status: &vlinder_places::place::FileStatus, attributes: &[Vec<u8>], zone: &TimeZone) -> Vec<u8> {
     use std::io::Write as _;
     let mut text = Vec::new();
     let (size, allocated, kind) = (status.size_bytes, status.allocated_bytes, type_name(status.file_type));

@@ -6,17 +6,17 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 use serde_json::json;
 use vlinder_format::inode::FileType;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::place::{Directory, DirectoryNames, Entry, Names};
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::target::Follow;
+use vlinder_places::text;
 
 use super::mode::type_name;
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure};
-use crate::image::{ImageArguments, Images};
-use crate::place::{Directory, DirectoryNames, Entry, Names};
-use crate::report;
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::target::Follow;
-use crate::text;
 
 /// Show directories and what is below them as a tree.
 #[derive(Args, Debug)]

@@ -11,18 +11,17 @@ use vlinder_base::sync::Arc;
 use vlinder_format::ObjectId;
 use vlinder_format::inode::FileType;
 use vlinder_fs::{FsError, InodeId, LeasedState};
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::object::Object;
+use vlinder_places::place::image::{OpenImage, from_fs};
+use vlinder_places::progress::Progress;
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::target::Target;
+use vlinder_places::units::{UnitArguments, Units};
 use vlinder_snapshots::usage::{DeletionSet, Freed, Usage, UsageError, UsageLine, UsageReader, UsageTarget};
-
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::object::Object;
-use crate::place::image::{OpenImage, from_fs};
-use crate::progress::Progress;
-use crate::report;
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::target::Target;
-use crate::units::{UnitArguments, Units};
 
 /// Show what files, directories and subvolumes take, alone and shared, and what deleting them would free.
 ///

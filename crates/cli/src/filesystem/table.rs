@@ -1,12 +1,13 @@
 //! `filesystem usage -T`: one row for each device, one column for each content and profile, as btrfs-progs
 //! lays it out.
 
+use vlinder_places::failure::Failure;
+use vlinder_places::fullness::{Fullness, ShownDevice};
+use vlinder_places::session::Session;
+use vlinder_places::units::Units;
+
 use super::kinds::{by_content, content, profile};
 use super::totals::Totals;
-use crate::failure::Failure;
-use crate::fullness::{Fullness, ShownDevice};
-use crate::session::Session;
-use crate::units::Units;
 
 /// What stands in a cell.
 #[derive(Clone, Debug)]

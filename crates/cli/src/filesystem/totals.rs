@@ -2,9 +2,8 @@
 //! cmds/filesystem-usage.c).
 
 use vlinder_format::chunk::BlockGroupFlags;
+use vlinder_places::fullness::Fullness;
 use vlinder_transaction::{ChunkShare, KindReport};
-
-use crate::fullness::Fullness;
 
 /// Where less than this is unallocated, btrfs-progs takes none of it for free.
 const MIN_UNALLOCATED_BYTES: u64 = 16 << 20;
@@ -51,7 +50,7 @@ impl Totals {
         };
         let data_ratio = ratio(data.chunks, logical(DATA));
         let metadata_ratio = if has_mixed { data_ratio } else { ratio(metadata.chunks, logical(METADATA)) };
-        let devices = |amount: &dyn Fn(&crate::fullness::ShownDevice) -> u64| {
+        let devices = |amount: &dyn Fn(&vlinder_places::fullness::ShownDevice) -> u64| {
             fullness.devices.iter().map(amount).fold(0, u64::saturating_add)
         };
         let device_bytes = devices(&|device| device.report.total_bytes);

@@ -8,11 +8,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::interruption::end_by_signals;
+use vlinder_places::progress::Progress;
 use vlinder_stream::wire::OneStream;
-
-use crate::failure::{Failure, Kind};
-use crate::interruption::end_by_signals;
-use crate::progress::Progress;
 
 /// Bytes that are read at a time.
 const BUFFER_BYTES: usize = 1 << 20;

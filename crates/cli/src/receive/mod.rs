@@ -10,20 +10,20 @@ use clap::Args;
 use serde_json::{Value, json};
 use vlinder_control::protocol::{PartialRecord, ReceiveRequest, ReceivedSubvolume};
 use vlinder_control::{Answer, ErrorBody, Name, Request};
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::mounted::{self, Mounted};
+use vlinder_places::object::{Named, Object};
+use vlinder_places::progress::Progress;
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::target::Follow;
+use vlinder_places::text::escaped;
 use vlinder_stream::receive::ReceiveOptions;
 
 use self::input::ReceivedInput;
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::mounted::{self, Mounted};
-use crate::object::{Named, Object};
-use crate::progress::Progress;
-use crate::report;
-use crate::session::Session;
 use crate::stream::dump;
-use crate::target::Follow;
-use crate::text::escaped;
 
 /// Make subvolumes from a stream that btrfs send or vlinder send wrote.
 ///

@@ -1,7 +1,8 @@
 //! The parent of a snapshot that is sent with clone sources alone.
 
+use vlinder_places::failure::{Failure, Kind};
+
 use super::snapshot::Snapshot;
-use crate::failure::{Failure, Kind};
 
 /// The clone source that differs least from a snapshot, as far as their ancestry tells: the one that it is a
 /// snapshot of, or else, of the other snapshots of what it is a snapshot of, the one whose last change is

@@ -2,11 +2,10 @@
 
 use std::fmt::Display;
 
+use vlinder_places::failure::{Failure, Kind};
 use vlinder_stream::resume::ResumeError;
 use vlinder_stream::send::SendError;
 use vlinder_stream::wire::WireError;
-
-use crate::failure::{Failure, Kind};
 
 fn is_of_resuming(error: &std::io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<ResumeError>())

@@ -13,6 +13,13 @@ use clap::Args;
 use serde_json::{Value, json};
 use vlinder_base::sync::Arc;
 use vlinder_fs::LeasedState;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::place::image::{OpenImage, from_fs};
+use vlinder_places::progress::Progress;
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::text::escaped;
 use vlinder_stream::resume::ResumeToken;
 use vlinder_stream::send::{SendError, SendOptions, Sending, count_data_bytes, send};
 use vlinder_stream::wire::{Command, Protocol, StreamWriter};
@@ -20,13 +27,6 @@ use vlinder_stream::wire::{Command, Protocol, StreamWriter};
 use self::failure::failure_of;
 use self::output::StreamOutput;
 use self::snapshot::Snapshot;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::place::image::{OpenImage, from_fs};
-use crate::progress::Progress;
-use crate::report;
-use crate::session::Session;
-use crate::text::escaped;
 
 /// Send snapshots as a stream, from which btrfs receive or vlinder receive makes the same ones elsewhere.
 ///

@@ -5,10 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::place::host::has_filesystem;
 use vlinder_stream::resume::{ResumeToken, ResumingWriter};
-
-use crate::failure::{Failure, Kind};
-use crate::place::host::has_filesystem;
 
 /// Standard output, or a file. A stream that goes to a file is durable there when the verb ends.
 pub(super) struct StreamOutput {

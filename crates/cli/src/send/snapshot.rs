@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use vlinder_base::sync::Arc;
 use vlinder_forest::OpenTree;
 use vlinder_fs::{LeasedState, SubvolumeInformation};
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::image::Images;
+use vlinder_places::object::{Named, Object, information};
 use vlinder_stream::send::SentSubvolume;
 
 use super::failure::failure_of;
-use crate::failure::{Failure, Kind};
-use crate::image::Images;
-use crate::object::{Named, Object, information};
 
 /// A snapshot that was named.
 pub(super) struct Snapshot {

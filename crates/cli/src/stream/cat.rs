@@ -4,14 +4,14 @@ use std::ffi::OsString;
 
 use clap::Args;
 use vlinder_format::inode::FileType;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::text::escaped;
 use vlinder_stream::files::{ContentPart, SubvolumeView};
 
 use super::inputs::{Passes, StreamArguments, StreamInputs, StreamTargets, file_of, subvolume_of};
 use super::outcome;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::text::escaped;
 
 /// What holes are written from.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];

@@ -5,13 +5,13 @@ use std::io::{self, IsTerminal as _, Write};
 
 use clap::Args;
 use jiff::tz::TimeZone;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::session::Session;
 use vlinder_stream::dump::{DumpError, DumpOptions, dump};
 use vlinder_stream::wire::StreamReader;
 
 use super::inputs::{Passes, StreamInputs};
 use super::outcome;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::session::Session;
 
 /// Print the commands of streams, one a line.
 ///

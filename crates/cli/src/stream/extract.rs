@@ -11,20 +11,20 @@ use clap::Args;
 use serde_json::json;
 use vlinder_format::Uuid;
 use vlinder_format::inode::{FileType, Timestamp};
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::place::{
+    ACCESS_LISTS, Attributed, Change, Directory, FileStatus, FileTimes, Location, Owner, WITHOUT_SET_ID_BITS,
+    locate,
+};
+use vlinder_places::progress::Progress;
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::target::Follow;
+use vlinder_places::text::{counted, escaped};
 use vlinder_stream::files::{ContentError, ContentPart, FileId, StreamFileStatus, SubvolumeView};
 
 use super::inputs::{Passes, StreamArguments, StreamInputs, StreamTargets, file_of, subvolume_of};
 use super::outcome;
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::place::{
-    ACCESS_LISTS, Attributed, Change, Directory, FileStatus, FileTimes, Location, Owner, WITHOUT_SET_ID_BITS,
-    locate,
-};
-use crate::progress::Progress;
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::target::Follow;
-use crate::text::{counted, escaped};
 
 /// Of directories until all in them is there.
 const WHILE_FILLED: u32 = 0o700;

@@ -7,15 +7,15 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use clap::Args;
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::progress::Progress;
+use vlinder_places::session::Session;
+use vlinder_places::target::Target;
+use vlinder_places::text::escaped;
 use vlinder_stream::files::{FileId, StreamBytes, StreamIndex, SubvolumeView};
 use vlinder_stream::wire::StreamReader;
 
 use super::outcome;
-use crate::failure::{Failure, Kind};
-use crate::progress::Progress;
-use crate::session::Session;
-use crate::target::Target;
-use crate::text::escaped;
 
 /// Bytes read at a time.
 const STEP: usize = 1 << 20;

@@ -6,15 +6,15 @@ use clap::Args;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use vlinder_format::inode::FileType;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::text::escaped;
+use vlinder_places::times::short_time;
 use vlinder_stream::files::{FileId, StreamFileStatus, SubvolumeView};
 
 use super::inputs::{Passes, StreamArguments, StreamInputs, StreamTargets, file_of, subvolume_of};
-use crate::failure::{ExitStatus, Failure};
 use crate::files::mode::{symbolic, time_object, type_name};
-use crate::report;
-use crate::session::Session;
-use crate::text::escaped;
-use crate::times::short_time;
 
 /// What stands for what the streams do not tell.
 const UNKNOWN: &str = "?";

@@ -9,9 +9,8 @@ mod outcome;
 mod verify;
 
 use clap::Subcommand;
-
-use crate::failure::{ExitStatus, Failure};
-use crate::session::Session;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::session::Session;
 
 /// The verbs of `stream`.
 // A verb is described where its arguments are: a comment here would take the place of that description.

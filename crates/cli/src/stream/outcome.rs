@@ -1,10 +1,9 @@
 //! What is told of streams that are wrong, and of files that they hold only in part.
 
 use vlinder_format::Uuid;
+use vlinder_places::failure::{Failure, Kind};
 use vlinder_stream::files::{CommandFault, ContentError, IndexError, IndexFault};
 use vlinder_stream::wire::WireError;
-
-use crate::failure::{Failure, Kind};
 
 /// The failure for a stream that is wrong.
 pub fn wrong_stream(error: &IndexError, place: &str) -> Failure {

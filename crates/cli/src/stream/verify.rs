@@ -4,11 +4,11 @@ use std::ffi::OsString;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::session::Session;
+use vlinder_places::text::{counted, escaped};
 
 use super::inputs::{Passes, StreamInputs};
-use crate::failure::{ExitStatus, Failure};
-use crate::session::Session;
-use crate::text::{counted, escaped};
 
 /// Verify streams: bytes, order, and that each command follows from those before it.
 ///

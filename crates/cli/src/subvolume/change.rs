@@ -8,23 +8,23 @@ use serde_json::{Value, json};
 use vlinder_control::Request;
 use vlinder_control::protocol::SubvolumeTarget;
 use vlinder_format::RootId;
+use vlinder_places::caller::umask;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::mounted::Mounted;
+use vlinder_places::object::{Named, Object, information, of_subvolume};
+use vlinder_places::place::image::{OpenImage, from_fs};
+use vlinder_places::progress::Waiting;
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::target::{Follow, Target};
+use vlinder_places::text;
+use vlinder_places::values::parse_number;
 
 use super::nested::{DEFAULT_HINT, deletable_below, refuse_roots};
-use crate::caller::umask;
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure, Kind};
 use crate::files::make_ancestors;
-use crate::image::{ImageArguments, Images};
-use crate::mounted::Mounted;
-use crate::object::{Named, Object, information, of_subvolume};
-use crate::place::image::{OpenImage, from_fs};
-use crate::progress::Waiting;
-use crate::report;
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::target::{Follow, Target};
-use crate::text;
-use crate::values::parse_number;
 
 /// Blocks of deleted subvolumes that are freed between two commits.
 const BLOCKS_BETWEEN_COMMITS: usize = 8192;

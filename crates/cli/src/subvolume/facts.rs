@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use vlinder_format::Uuid;
 use vlinder_format::inode::Timestamp;
 use vlinder_fs::SubvolumeInformation;
-
-use crate::report;
+use vlinder_places::report;
 
 /// The number of the subvolume that holds a subvolume's name; 0 for the top level.
 pub fn parent(information: &SubvolumeInformation) -> u64 {

@@ -5,15 +5,14 @@ use std::ffi::OsString;
 use clap::Args;
 use serde_json::{Value, json};
 use vlinder_format::Generation;
+use vlinder_places::failure::{ExitStatus, Failure, Kind};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::object::Object;
+use vlinder_places::place::image::from_fs;
+use vlinder_places::report;
+use vlinder_places::session::Session;
+use vlinder_places::values::number;
 use vlinder_snapshots::{NamesError, NewExtent, find_new};
-
-use crate::failure::{ExitStatus, Failure, Kind};
-use crate::image::{ImageArguments, Images};
-use crate::object::Object;
-use crate::place::image::from_fs;
-use crate::report;
-use crate::session::Session;
-use crate::values::number;
 
 /// Print the extents of files that a transaction or a later one made, as btrfs subvolume find-new does.
 ///

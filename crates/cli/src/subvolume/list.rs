@@ -9,16 +9,16 @@ use jiff::tz::TimeZone;
 use serde_json::json;
 use vlinder_format::RootId;
 use vlinder_fs::SubvolumeInformation;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::object::Object;
+use vlinder_places::session::Session;
+use vlinder_places::target::Follow;
+use vlinder_places::times::local_time;
+use vlinder_places::values::Choice;
 
 use super::facts::{described, parent, path_of, uuid_or_dash};
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure};
-use crate::image::{ImageArguments, Images};
-use crate::object::Object;
-use crate::session::Session;
-use crate::target::Follow;
-use crate::times::local_time;
-use crate::values::Choice;
 
 /// List subvolumes and snapshots.
 ///

@@ -8,9 +8,8 @@ mod nested;
 mod show;
 
 use clap::Subcommand;
-
-use crate::failure::{ExitStatus, Failure};
-use crate::session::Session;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::session::Session;
 
 pub use change::free_blocks;
 

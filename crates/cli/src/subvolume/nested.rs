@@ -4,10 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use vlinder_format::RootId;
 use vlinder_fs::SubvolumeInformation;
-
-use crate::failure::{Failure, Kind};
-use crate::object::Object;
-use crate::text;
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::object::Object;
+use vlinder_places::text;
 
 /// What helps where the default subvolume is to be deleted.
 pub(super) const DEFAULT_HINT: &str = "it is the default subvolume: set another one first";

@@ -8,17 +8,17 @@ use serde_json::json;
 use vlinder_format::inode::Timestamp;
 use vlinder_format::{RootId, Uuid};
 use vlinder_fs::SubvolumeInformation;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::object::{Object, missing};
+use vlinder_places::session::Session;
+use vlinder_places::target::Follow;
+use vlinder_places::text;
+use vlinder_places::times::local_time_with_offset;
+use vlinder_places::values::number;
 
 use super::facts::{described, parent, path_of, uuid_or_dash};
-use crate::devices::Purpose;
-use crate::failure::{ExitStatus, Failure};
-use crate::image::{ImageArguments, Images};
-use crate::object::{Object, missing};
-use crate::session::Session;
-use crate::target::Follow;
-use crate::text;
-use crate::times::local_time_with_offset;
-use crate::values::number;
 
 /// Tell all about a subvolume: UUIDs, generations, times, snapshots.
 #[derive(Args, Debug)]

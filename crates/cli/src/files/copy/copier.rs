@@ -5,20 +5,20 @@ use std::collections::{HashMap, HashSet};
 use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::inode::FileType;
-
-use super::options::{CopyOptions, Reflink};
-use super::same_file::{is_same_file, itself};
-use crate::failure::{Failure, Kind};
-use crate::files::destination::{dangling, no_regular_file};
-use crate::files::mode;
-use crate::place::{
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::place::{
     ACCESS_LISTS, Attributed, CAPABILITIES, Change, Directory, DirectoryNames, Entry, FileStatus, Location,
     Names, Origin, Shared, Sink, Source, Take, WITHOUT_SET_ID_BITS, give_owner, locate,
 };
-use crate::progress::Progress;
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::text::escaped;
+use vlinder_places::progress::Progress;
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::text::escaped;
+
+use super::options::{CopyOptions, Reflink};
+use super::same_file::{is_same_file, itself};
+use crate::files::destination::{dangling, no_regular_file};
+use crate::files::mode;
 
 /// Bytes copied at a time.
 pub(super) const STEP: usize = 1 << 20;
@@ -80,7 +80,7 @@ impl<'a> Copier<'a> {
             progress: Progress::new(session, "copying", None),
             links: Mutex::default(),
             made: Mutex::default(),
-            umask: crate::caller::umask(),
+            umask: vlinder_places::caller::umask(),
             tally: Mutex::default(),
             bytes: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),

@@ -6,10 +6,10 @@
 use vlinder_base::channel::{self, Receiver, Sender};
 use vlinder_base::sync::Arc;
 use vlinder_base::thread;
+use vlinder_places::failure::Failure;
+use vlinder_places::place::{Entry, Location};
 
 use super::copier::{Copier, CopyFrame, OpenFrame, Scratch};
-use crate::failure::Failure;
-use crate::place::{Entry, Location};
 use vlinder_format::inode::FileType;
 
 /// More threads wait for each other in the directories of the host.

@@ -1,6 +1,6 @@
 //! Which locations stand for one file.
 
-use crate::place::{Directory, FileStatus, Location};
+use vlinder_places::place::{Directory, FileStatus, Location};
 
 /// Whether two locations, of which the status is known, stand for one file.
 pub(super) fn is_same_file(

@@ -10,15 +10,15 @@ use std::path::PathBuf;
 
 use vlinder_base::sync::atomic::Ordering;
 use vlinder_format::inode::FileType;
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::place::host::HostStream;
+use vlinder_places::place::{FileStatus, Location};
+use vlinder_places::target::Target;
+use vlinder_places::text::escaped;
 
 use super::copier::{Copier, STEP, Scratch};
-use crate::failure::{Failure, Kind};
 use crate::files::destination::no_regular_file;
 use crate::files::mode::type_name;
-use crate::place::host::HostStream;
-use crate::place::{FileStatus, Location};
-use crate::target::Target;
-use crate::text::escaped;
 
 /// What stands for standard input among the sources, and for standard output as the destination.
 const STANDARD: &str = "-";

@@ -9,14 +9,14 @@ use std::ffi::OsString;
 
 use clap::Args;
 use serde_json::json;
+use vlinder_places::failure::{ExitStatus, Failure};
+use vlinder_places::image::{ImageArguments, Images};
+use vlinder_places::session::Session;
+use vlinder_places::text;
+use vlinder_places::units::{Base, Units, parse_size};
 
 use self::options::{DedupeOptions, MAX_BLOCK_BYTES};
 use self::scan::Scan;
-use crate::failure::{ExitStatus, Failure};
-use crate::image::{ImageArguments, Images};
-use crate::session::Session;
-use crate::text;
-use crate::units::{Base, Units, parse_size};
 
 /// Let files share the extents of what they have in common.
 ///

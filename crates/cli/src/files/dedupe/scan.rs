@@ -7,19 +7,19 @@ use vlinder_codec::checksum::{ChecksumKind, checksum};
 use vlinder_control::Name;
 use vlinder_format::inode::FileType;
 use vlinder_fs::data::MappedExtent;
+use vlinder_places::devices::Purpose;
+use vlinder_places::failure::{Failure, Kind};
+use vlinder_places::image::{Images, InImage};
+use vlinder_places::place::{Directory, DirectoryNames, FileStatus, Location, Names, Source};
+use vlinder_places::progress::Progress;
+use vlinder_places::session::Session;
+use vlinder_places::tally::Tally;
+use vlinder_places::target::Follow;
+use vlinder_places::units::{Base, Units};
 
 use super::index::{Block, BlockIndex, SameBlocks};
 use super::options::{DedupeOptions, MAX_BLOCK_BYTES};
 use super::volume::{DedupeFile, DedupeVolume, FileLayout};
-use crate::devices::Purpose;
-use crate::failure::{Failure, Kind};
-use crate::image::{Images, InImage};
-use crate::place::{Directory, DirectoryNames, FileStatus, Location, Names, Source};
-use crate::progress::Progress;
-use crate::session::Session;
-use crate::tally::Tally;
-use crate::target::Follow;
-use crate::units::{Base, Units};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,11 +4,11 @@ use vlinder_base::sync::Arc;
 use vlinder_control::{Answer, Name, Request};
 use vlinder_fs::data::MappedExtent;
 use vlinder_fs::{InodeFlags, InodeId};
+use vlinder_places::failure::Failure;
+use vlinder_places::mounted::Mounted;
+use vlinder_places::place::image::{OpenImage, from_fs};
 
-use crate::failure::Failure;
 use crate::files::filemap::all_runs;
-use crate::mounted::Mounted;
-use crate::place::image::{OpenImage, from_fs};
 
 /// A file system.
 pub(super) enum DedupeVolume {
