@@ -54,8 +54,8 @@ struct Plan<'a> {
 
 /// The blocks of an image with so much room beside its least size, in which Linux is to write. Its global
 /// reserve, which is counted as used, takes all that small groups of metadata and small chunks to come have
-/// free; so a part of the room is theirs from the beginning. Where they are too small, Linux makes chunks that
-/// are much longer than it needs.
+/// free; so a part of the room is theirs from the beginning. Where they are too small, Linux makes chunks
+/// that are much longer than it needs.
 fn with_room(blocks: &Blocks, parameters: &MkfsParameters, room: u64) -> Blocks {
     let copies = u64::from(parameters.metadata_profile.copies());
     // Rounded down, so that what the layout rounds up still fits.
