@@ -201,7 +201,7 @@ impl<'a> ArchiveReading<'a> {
                 Some((name, id)) => {
                     let above_bytes = path.len();
                     path = join(&path, &name);
-                    sink.enter()?;
+                    sink.enter(&name, None)?;
                     let below = self.directory(&path, id, &mut seen, sink)?;
                     levels.push((above_bytes, below));
                 }
