@@ -23,6 +23,11 @@ use super::error::MkfsError;
 /// Nodes that one table may name: more than the minor numbers that Linux has.
 const MAX_NODES: u64 = 1 << 21;
 
+/// The largest major number of a device that Linux knows.
+pub(super) const MAX_MAJOR: u32 = (1 << 12) - 1;
+/// The largest minor number of a device that Linux knows.
+pub(super) const MAX_MINOR: u32 = (1 << 20) - 1;
+
 /// What a line says that its path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TableKind {
@@ -175,6 +180,9 @@ impl OwnerTable {
     }
 
     fn add(&mut self, path: &[u8], node: TableNode) -> Result<(), &'static str> {
+        if node.device.0 > MAX_MAJOR || node.device.1 > MAX_MINOR {
+            return Err("Linux numbers devices up to 4095 (major) and 1048575 (minor)");
+        }
         if path.is_empty() {
             if node.kind != TableKind::Directory {
                 return Err("the source directory itself is a directory: its type is d");
@@ -264,6 +272,9 @@ mod tests {
             "/ f 644 0 0",
             "/a c 644 0 0 1 0 0 1 4294967295",
             "/a c 644 0 0 1 0 5 0 6",
+            "/a c 644 0 0 4096 0",
+            "/a b 644 0 0 1 1048576",
+            "/a b 644 0 0 1 1048574 0 1 3",
         ] {
             assert_eq!(parse(&format!("/ok d 755 0 0\n{bad}")).err().map(|(line, _)| line), Some(2), "{bad}");
         }
