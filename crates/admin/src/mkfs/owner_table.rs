@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Place;
+use std::io::Read;
 use std::path::Path;
 
 use vlinder_base::clock::Timestamp;
@@ -23,6 +24,8 @@ use super::error::MkfsError;
 /// Nodes that one table may name: more than the minor numbers that Linux has.
 const MAX_NODES: u64 = 1 << 21;
 
+/// Bytes of the longest table that is read: a line for each of a million files.
+const MAX_TABLE_BYTES: u64 = 64 << 20;
 /// The largest major number of a device that Linux knows.
 pub(super) const MAX_MAJOR: u32 = (1 << 12) - 1;
 /// The largest minor number of a device that Linux knows.
@@ -75,7 +78,13 @@ impl OwnerTable {
     /// nothing that can be done.
     pub(super) fn read(path: &Path) -> Result<Self, MkfsError> {
         let fail = |source| MkfsError::Target { target: path.display().to_string(), source };
-        let text = std::fs::read(path).map_err(fail)?;
+        let mut text = Vec::new();
+        let file = std::fs::File::open(path).map_err(fail)?;
+        file.take(MAX_TABLE_BYTES + 1).read_to_end(&mut text).map_err(fail)?;
+        if text.len() as u64 > MAX_TABLE_BYTES {
+            let what = "more than 64 MiB, and so no table of owners; give another file";
+            return Err(fail(std::io::Error::other(what)));
+        }
         let modified = std::fs::metadata(path).and_then(|status| status.modified()).map_err(fail)?;
         let mut table = Self { modified: modified.into(), ..Self::default() };
         let mut nodes = 0;

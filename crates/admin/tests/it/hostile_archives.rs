@@ -4,6 +4,8 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use vlinder_admin::mkfs::{ArchiveFault, MkfsError, read_source};
+use vlinder_base::sync::Arc;
+use vlinder_base::sync::atomic::Ordering;
 use vlinder_testkit::Scratch;
 
 use crate::mkfs::{filled, make};
@@ -62,6 +64,11 @@ fn lengths_are_judged_before_memory_is_taken() {
             assert!(matches!(fault, ArchiveFault::TooLong { .. }), "{fault}");
         }
     }
+    // What is for every entry is copied for each.
+    let comment = vec![b'a'; 100_000];
+    let global = |packed: Packed| packed.global_records(&[("comment", &comment)]);
+    let fault = fault_of(&scratch, &global(global(global(new()))).file("x", b"").end());
+    assert!(matches!(fault, ArchiveFault::TooLong { .. }), "{fault}");
     let long = vec![b'a'; 100_000];
     let fault = fault_of(&scratch, &new().records(&[("path", &long)]).file("x", b"").end());
     assert!(matches!(fault, ArchiveFault::TooLong { .. }), "{fault}");
@@ -191,4 +198,49 @@ fn the_archive_that_is_changed_is_a_good_one() {
     std::fs::write(scratch.join("archive"), known()).unwrap();
     let read = read_source(&scratch.join("archive"), Some(1)).unwrap();
     assert_eq!((read.entries, read.data_bytes), (9, 7 + 7 + 2000 + 5));
+}
+
+/// A pipe with a name.
+fn pipe(scratch: &Scratch) -> std::path::PathBuf {
+    let path = scratch.join("pipe");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, rustix::fs::Mode::RWXU, 0).unwrap();
+    path
+}
+
+#[test]
+fn waiting_for_a_pipe_can_be_interrupted() {
+    let scratch = Scratch::new("hostile-pipe");
+    let pipe = pipe(&scratch);
+    for is_open in [false, true] {
+        let options = filled(&pipe);
+        let interrupted = Arc::clone(&options.interrupted);
+        let writer = is_open.then(|| std::fs::File::options().read(true).write(true).open(&pipe).unwrap());
+        let stopping = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            interrupted.store(true, Ordering::Relaxed);
+        });
+        let error = make(&options, &scratch.join("image")).unwrap_err();
+        assert!(matches!(error, MkfsError::Interrupted), "{error}");
+        stopping.join().unwrap();
+        drop(writer);
+    }
+}
+
+#[test]
+fn a_pipe_whose_writer_comes_late_is_read_to_its_end() {
+    let scratch = Scratch::new("late-pipe");
+    let pipe = pipe(&scratch);
+    let packed = Packed::default().file("a", &[b'x'; 200_000]).end();
+    let writing = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            std::fs::write(pipe, packed).unwrap();
+        }
+    });
+    make(&filled(&pipe), &scratch.join("image")).unwrap();
+    writing.join().unwrap();
+    let files = vlinder_fs::path::Files::open(scratch.join("image")).unwrap();
+    assert_eq!(files.read("/a").unwrap(), [b'x'; 200_000]);
 }

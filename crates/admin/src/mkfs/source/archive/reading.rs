@@ -14,6 +14,9 @@ use super::tree::{ArchiveTree, KeptRange, Node, NodeKind};
 
 /// Bytes of the longest PAX header that is taken. Linux knows attributes of 64 KiB, and 64 KiB of names.
 const MAX_RECORDS_BYTES: u64 = 16 << 20;
+/// Bytes of all PAX headers that are for every entry behind them, and are copied for each: they hold a comment
+/// or an owner.
+const MAX_GLOBAL_BYTES: u64 = 256 << 10;
 /// Bytes of the longest name of a file, with what is above it.
 const MAX_PATH_BYTES: u64 = 64 << 10;
 
@@ -50,13 +53,16 @@ pub(super) fn read<'a>(
 impl Unpacked<'_> {
     fn read(&mut self) -> Result<(), ArchiveFault> {
         let mut global = Extended::default();
+        let mut global_bytes = 0_u64;
         let mut next: Option<Extended> = None;
         // A file that ends without blocks of zeros is as complete as GNU tar takes it.
         while let Some(block) = self.input.block()? {
             let Some(header) = Header::decode(&block)? else { break };
             match header.kind {
                 b'g' => {
-                    let records = self.input.content(header.size, MAX_RECORDS_BYTES)?;
+                    let most = MAX_GLOBAL_BYTES.saturating_sub(global_bytes);
+                    let records = self.input.content(header.size, most)?;
+                    global_bytes += header.size;
                     global.read(&records)?;
                 }
                 b'x' | b'X' => {
