@@ -244,3 +244,63 @@ fn a_pipe_whose_writer_comes_late_is_read_to_its_end() {
     let files = vlinder_fs::path::Files::open(scratch.join("image")).unwrap();
     assert_eq!(files.read("/a").unwrap(), [b'x'; 200_000]);
 }
+
+#[test]
+fn an_archive_of_no_bytes_from_a_pipe_is_refused() {
+    let scratch = Scratch::new("empty-pipe");
+    let pipe = pipe(&scratch);
+    let writing = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || drop(std::fs::File::options().write(true).open(pipe).unwrap())
+    });
+    let error = make(&filled(&pipe), &scratch.join("image")).unwrap_err();
+    writing.join().unwrap();
+    assert!(matches!(error, MkfsError::Archive { fault: ArchiveFault::NoArchive, .. }), "{error}");
+}
+
+#[test]
+fn an_archive_without_its_end_is_told() {
+    let scratch = Scratch::new("endless-archive");
+    let (archive, packed) = (scratch.join("archive.tar"), Packed::default().file("a", b"content"));
+    let notes = |bytes: &[u8]| {
+        std::fs::write(&archive, bytes).unwrap();
+        let image = scratch.join("image");
+        let report = make(&filled(&archive), &image).unwrap();
+        std::fs::remove_file(image).unwrap();
+        report.notes.iter().filter(|note| note.contains("no end mark")).count()
+    };
+    assert_eq!(notes(&packed.0.clone()), 1);
+    assert_eq!(notes(&packed.end()), 0);
+}
+
+#[cfg(feature = "zlib")]
+#[test]
+fn what_stands_behind_an_archive_is_read_to_its_end() {
+    use std::io::Write;
+    let scratch = Scratch::new("behind-the-end");
+    let mut packed = Packed::default().file("a", b"content").end();
+    // More than a pipe and the buffers take.
+    packed.resize(4 << 20, 0);
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(&packed).unwrap();
+    let compressed = encoder.finish().unwrap();
+
+    let mut damaged = compressed.clone();
+    let place = damaged.len() - 6;
+    damaged[place] ^= 1;
+    let fault = fault_of(&scratch, &damaged);
+    assert!(matches!(fault, ArchiveFault::Host { .. }), "{fault}");
+    let fault = fault_of(&scratch, &compressed[..place]);
+    assert!(matches!(fault, ArchiveFault::Incomplete), "{fault}");
+    let archive = scratch.join("archive.tgz");
+    std::fs::write(&archive, [&compressed[..], &[0; 1024]].concat()).unwrap();
+    make(&filled(&archive), &scratch.join("image")).unwrap();
+
+    let pipe = pipe(&scratch);
+    let writing = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, packed)
+    });
+    make(&filled(&pipe), &scratch.join("other-image")).unwrap();
+    writing.join().unwrap().unwrap();
+}

@@ -18,6 +18,10 @@ use super::fault::ArchiveFault;
 pub(super) const BLOCK_BYTES: usize = 512;
 /// Bytes that are copied at a time.
 const COPIED_BYTES: usize = 256 << 10;
+/// Bytes behind the end of an archive that are read: more than any tar fills its last record with.
+const MAX_BYTES_BEHIND_END: usize = 64 << 20;
+/// What flate2 says of bytes that begin no further member.
+const NO_GZIP_MEMBER: &str = "invalid gzip header";
 /// What tells compressions from each other stands in so many bytes.
 const MAGIC_BYTES: usize = 6;
 /// The path that stands for standard input.
@@ -180,6 +184,30 @@ impl<'a> Input<'a> {
     /// The system's.
     pub(super) fn take(&mut self, length: u64) -> Result<(), ArchiveFault> {
         self.pass(length, false)
+    }
+
+    /// Takes what comes behind the end of the archive: a program that still writes there is not to fail, and
+    /// what was compressed has its checksum at its end.
+    ///
+    /// # Errors
+    /// What reading met; the checksum does not fit.
+    pub(super) fn finish(&mut self) -> Result<(), ArchiveFault> {
+        let Bytes::Stream { reader, .. } = &mut self.bytes else { return Ok(()) };
+        let mut left = MAX_BYTES_BEHIND_END;
+        while left > 0 {
+            let found = match reader.fill_buf() {
+                Ok(found) => found.len(),
+                // Zeros or anything else behind the last member, which gzip(1) passes over, too.
+                Err(error) if error.to_string() == NO_GZIP_MEMBER => 0,
+                Err(error) => return Err(unreadable(error, self.interrupted)),
+            };
+            if found == 0 {
+                break;
+            }
+            reader.consume(found);
+            left = left.saturating_sub(found);
+        }
+        Ok(())
     }
 
     /// The file that holds what was kept.

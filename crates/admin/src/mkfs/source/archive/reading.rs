@@ -24,6 +24,8 @@ const MAX_PATH_BYTES: u64 = 64 << 10;
 pub(super) struct Unpacked<'a> {
     pub(super) tree: ArchiveTree,
     pub(super) input: Input<'a>,
+    /// It has the block of zeros that ends an archive.
+    pub(super) has_end: bool,
     /// Entries with an ACL as text, which is left out.
     pub(super) text_acls: u64,
 }
@@ -38,7 +40,7 @@ pub(super) fn read<'a>(
     interrupted: &'a AtomicBool,
 ) -> Result<Unpacked<'a>, (ArchiveFault, u64)> {
     let input = Input::open(path, interrupted).map_err(|fault| (fault, 0))?;
-    let mut unpacked = Unpacked { tree: ArchiveTree::new(present), input, text_acls: 0 };
+    let mut unpacked = Unpacked { tree: ArchiveTree::new(present), input, has_end: false, text_acls: 0 };
     match unpacked.read() {
         Ok(()) => Ok(unpacked),
         // A file of another kind has no header at its beginning.
@@ -55,9 +57,12 @@ impl Unpacked<'_> {
         let mut global = Extended::default();
         let mut global_bytes = 0_u64;
         let mut next: Option<Extended> = None;
-        // A file that ends without blocks of zeros is as complete as GNU tar takes it.
+        // A file that ends without blocks of zeros is as complete as GNU tar takes it, which is told.
         while let Some(block) = self.input.block()? {
-            let Some(header) = Header::decode(&block)? else { break };
+            let Some(header) = Header::decode(&block)? else {
+                self.has_end = true;
+                return self.input.finish();
+            };
             match header.kind {
                 b'g' => {
                     let most = MAX_GLOBAL_BYTES.saturating_sub(global_bytes);
@@ -86,7 +91,8 @@ impl Unpacked<'_> {
                 }
             }
         }
-        Ok(())
+        // Nothing is what a program writes that fails.
+        if self.input.position() == 0 { Err(ArchiveFault::NoArchive) } else { Ok(()) }
     }
 
     fn entry(
