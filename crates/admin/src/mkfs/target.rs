@@ -146,8 +146,8 @@ impl Target {
         compact::data_end((!self.is_file()).then(|| self.size_bytes()))
     }
 
-    /// A file for what is written twice and more than fits into memory: beside a regular file, or a disk that is one, so that the same disk
-    /// has to have room, else where temporary files go.
+    /// A file for what is written twice and is more than fits into memory. It lies beside a regular file, or
+    /// beside a disk that is one, so that the same disk has to have room; else where temporary files go.
     pub(super) fn scratch(&self) -> TemporaryDevice {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let beside = parent.unwrap_or(".".as_ref());

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use vlinder_admin::mkfs::{ArchiveFault, MkfsError, read_source};
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::Ordering;
+use vlinder_base::thread;
 use vlinder_testkit::Scratch;
 
 use crate::mkfs::{filled, make};
@@ -216,8 +217,8 @@ fn waiting_for_a_pipe_can_be_interrupted() {
         let options = filled(&pipe);
         let interrupted = Arc::clone(&options.interrupted);
         let writer = is_open.then(|| std::fs::File::options().read(true).write(true).open(&pipe).unwrap());
-        let stopping = std::thread::spawn(move || {
-            std::thread::sleep(std::time::Duration::from_millis(200));
+        let stopping = thread::spawn("interrupting", move || {
+            thread::sleep(std::time::Duration::from_millis(200));
             interrupted.store(true, Ordering::Relaxed);
         });
         let error = make(&options, &scratch.join("image")).unwrap_err();
@@ -232,10 +233,10 @@ fn a_pipe_whose_writer_comes_late_is_read_to_its_end() {
     let scratch = Scratch::new("late-pipe");
     let pipe = pipe(&scratch);
     let packed = Packed::default().file("a", &[b'x'; 200_000]).end();
-    let writing = std::thread::spawn({
+    let writing = thread::spawn("writer", {
         let pipe = pipe.clone();
         move || {
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            thread::sleep(std::time::Duration::from_millis(300));
             std::fs::write(pipe, packed).unwrap();
         }
     });
@@ -249,7 +250,7 @@ fn a_pipe_whose_writer_comes_late_is_read_to_its_end() {
 fn an_archive_of_no_bytes_from_a_pipe_is_refused() {
     let scratch = Scratch::new("empty-pipe");
     let pipe = pipe(&scratch);
-    let writing = std::thread::spawn({
+    let writing = thread::spawn("writer", {
         let pipe = pipe.clone();
         move || drop(std::fs::File::options().write(true).open(pipe).unwrap())
     });
@@ -297,7 +298,7 @@ fn what_stands_behind_an_archive_is_read_to_its_end() {
     make(&filled(&archive), &scratch.join("image")).unwrap();
 
     let pipe = pipe(&scratch);
-    let writing = std::thread::spawn({
+    let writing = thread::spawn("writer", {
         let pipe = pipe.clone();
         move || std::fs::write(pipe, packed)
     });

@@ -14,8 +14,8 @@ use super::tree::{ArchiveTree, KeptRange, Node, NodeKind};
 
 /// Bytes of the longest PAX header that is taken. Linux knows attributes of 64 KiB, and 64 KiB of names.
 const MAX_RECORDS_BYTES: u64 = 16 << 20;
-/// Bytes of all PAX headers that are for every entry behind them, and are copied for each: they hold a comment
-/// or an owner.
+/// Bytes of all PAX headers that are for every entry behind them, and are copied for each: they hold a
+/// comment or an owner.
 const MAX_GLOBAL_BYTES: u64 = 256 << 10;
 /// Bytes of the longest name of a file, with what is above it.
 const MAX_PATH_BYTES: u64 = 64 << 10;
