@@ -7,7 +7,7 @@ use vlinder_base::units::Physical;
 
 use crate::request::{Completion, Data, Request};
 
-/// Pieces of a device by place, which never overlap. They share their bytes with whoever wrote them.
+/// Pieces of a device by place, which never overlap. They share their bytes with their writer.
 #[derive(Debug, Default)]
 pub(crate) struct KeptWrites {
     pieces: BTreeMap<u64, Data>,
