@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Place;
+use std::io::Read;
 use std::path::Path;
 
 use vlinder_base::clock::Timestamp;
@@ -22,6 +23,13 @@ use super::error::MkfsError;
 
 /// Nodes that one table may name: more than the minor numbers that Linux has.
 const MAX_NODES: u64 = 1 << 21;
+
+/// Bytes of the longest table that is read: a line for each of a million files.
+const MAX_TABLE_BYTES: u64 = 64 << 20;
+/// The largest major number of a device that Linux knows.
+pub(super) const MAX_MAJOR: u32 = (1 << 12) - 1;
+/// The largest minor number of a device that Linux knows.
+pub(super) const MAX_MINOR: u32 = (1 << 20) - 1;
 
 /// What a line says that its path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +78,13 @@ impl OwnerTable {
     /// nothing that can be done.
     pub(super) fn read(path: &Path) -> Result<Self, MkfsError> {
         let fail = |source| MkfsError::Target { target: path.display().to_string(), source };
-        let text = std::fs::read(path).map_err(fail)?;
+        let mut text = Vec::new();
+        let file = std::fs::File::open(path).map_err(fail)?;
+        file.take(MAX_TABLE_BYTES + 1).read_to_end(&mut text).map_err(fail)?;
+        if text.len() as u64 > MAX_TABLE_BYTES {
+            let what = "more than 64 MiB, and so no table of owners; give another file";
+            return Err(fail(std::io::Error::other(what)));
+        }
         let modified = std::fs::metadata(path).and_then(|status| status.modified()).map_err(fail)?;
         let mut table = Self { modified: modified.into(), ..Self::default() };
         let mut nodes = 0;
@@ -175,6 +189,9 @@ impl OwnerTable {
     }
 
     fn add(&mut self, path: &[u8], node: TableNode) -> Result<(), &'static str> {
+        if node.device.0 > MAX_MAJOR || node.device.1 > MAX_MINOR {
+            return Err("Linux numbers devices up to 4095 (major) and 1048575 (minor)");
+        }
         if path.is_empty() {
             if node.kind != TableKind::Directory {
                 return Err("the source directory itself is a directory: its type is d");
@@ -264,6 +281,9 @@ mod tests {
             "/ f 644 0 0",
             "/a c 644 0 0 1 0 0 1 4294967295",
             "/a c 644 0 0 1 0 5 0 6",
+            "/a c 644 0 0 4096 0",
+            "/a b 644 0 0 1 1048576",
+            "/a b 644 0 0 1 1048574 0 1 3",
         ] {
             assert_eq!(parse(&format!("/ok d 755 0 0\n{bad}")).err().map(|(line, _)| line), Some(2), "{bad}");
         }

@@ -187,10 +187,13 @@ impl Sink for Writer<'_> {
         self.set_attributes(&inode, &entry).map_err(|error| self.fail_at(&self.path, error))
     }
 
-    fn enter(&mut self) -> Result<(), MkfsError> {
+    fn enter(&mut self, name: &[u8], opened: Option<Entry>) -> Result<(), MkfsError> {
         let level = self.levels.last_mut().expect("the source's root is never left");
-        // None came: what was a directory when it was listed was none when it was loaded.
-        let (inode, entry) = level.below.pop_front().ok_or_else(|| SourceError::changed(&self.path))?;
+        // None came, or another one: what was a directory when it was listed was none when it was loaded, or
+        // the other way round.
+        let made = level.below.pop_front().filter(|(_, entry)| entry.name == name);
+        let (inode, entry) = made.ok_or_else(|| SourceError::changed(&join(&self.path, name)))?;
+        let entry = opened.unwrap_or(entry);
         let above_bytes = self.path.len();
         self.path = join(&self.path, &entry.name);
         self.levels.push(NewDirectory { inode, entry: Some(entry), above_bytes, below: VecDeque::new() });

@@ -4,6 +4,9 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use vlinder_admin::mkfs::{ArchiveFault, MkfsError, read_source};
+use vlinder_base::sync::Arc;
+use vlinder_base::sync::atomic::Ordering;
+use vlinder_base::thread;
 use vlinder_testkit::Scratch;
 
 use crate::mkfs::{filled, make};
@@ -62,6 +65,11 @@ fn lengths_are_judged_before_memory_is_taken() {
             assert!(matches!(fault, ArchiveFault::TooLong { .. }), "{fault}");
         }
     }
+    // What is for every entry is copied for each.
+    let comment = vec![b'a'; 100_000];
+    let global = |packed: Packed| packed.global_records(&[("comment", &comment)]);
+    let fault = fault_of(&scratch, &global(global(global(new()))).file("x", b"").end());
+    assert!(matches!(fault, ArchiveFault::TooLong { .. }), "{fault}");
     let long = vec![b'a'; 100_000];
     let fault = fault_of(&scratch, &new().records(&[("path", &long)]).file("x", b"").end());
     assert!(matches!(fault, ArchiveFault::TooLong { .. }), "{fault}");
@@ -191,4 +199,109 @@ fn the_archive_that_is_changed_is_a_good_one() {
     std::fs::write(scratch.join("archive"), known()).unwrap();
     let read = read_source(&scratch.join("archive"), Some(1)).unwrap();
     assert_eq!((read.entries, read.data_bytes), (9, 7 + 7 + 2000 + 5));
+}
+
+/// A pipe with a name.
+fn pipe(scratch: &Scratch) -> std::path::PathBuf {
+    let path = scratch.join("pipe");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, rustix::fs::Mode::RWXU, 0).unwrap();
+    path
+}
+
+#[test]
+fn waiting_for_a_pipe_can_be_interrupted() {
+    let scratch = Scratch::new("hostile-pipe");
+    let pipe = pipe(&scratch);
+    for is_open in [false, true] {
+        let options = filled(&pipe);
+        let interrupted = Arc::clone(&options.interrupted);
+        let writer = is_open.then(|| std::fs::File::options().read(true).write(true).open(&pipe).unwrap());
+        let stopping = thread::spawn("interrupting", move || {
+            thread::sleep(std::time::Duration::from_millis(200));
+            interrupted.store(true, Ordering::Relaxed);
+        });
+        let error = make(&options, &scratch.join("image")).unwrap_err();
+        assert!(matches!(error, MkfsError::Interrupted), "{error}");
+        stopping.join().unwrap();
+        drop(writer);
+    }
+}
+
+#[test]
+fn a_pipe_whose_writer_comes_late_is_read_to_its_end() {
+    let scratch = Scratch::new("late-pipe");
+    let pipe = pipe(&scratch);
+    let packed = Packed::default().file("a", &[b'x'; 200_000]).end();
+    let writing = thread::spawn("writer", {
+        let pipe = pipe.clone();
+        move || {
+            thread::sleep(std::time::Duration::from_millis(300));
+            std::fs::write(pipe, packed).unwrap();
+        }
+    });
+    make(&filled(&pipe), &scratch.join("image")).unwrap();
+    writing.join().unwrap();
+    let files = vlinder_fs::path::Files::open(scratch.join("image")).unwrap();
+    assert_eq!(files.read("/a").unwrap(), [b'x'; 200_000]);
+}
+
+#[test]
+fn an_archive_of_no_bytes_from_a_pipe_is_refused() {
+    let scratch = Scratch::new("empty-pipe");
+    let pipe = pipe(&scratch);
+    let writing = thread::spawn("writer", {
+        let pipe = pipe.clone();
+        move || drop(std::fs::File::options().write(true).open(pipe).unwrap())
+    });
+    let error = make(&filled(&pipe), &scratch.join("image")).unwrap_err();
+    writing.join().unwrap();
+    assert!(matches!(error, MkfsError::Archive { fault: ArchiveFault::NoArchive, .. }), "{error}");
+}
+
+#[test]
+fn an_archive_without_its_end_is_told() {
+    let scratch = Scratch::new("endless-archive");
+    let (archive, packed) = (scratch.join("archive.tar"), Packed::default().file("a", b"content"));
+    let notes = |bytes: &[u8]| {
+        std::fs::write(&archive, bytes).unwrap();
+        let image = scratch.join("image");
+        let report = make(&filled(&archive), &image).unwrap();
+        std::fs::remove_file(image).unwrap();
+        report.notes.iter().filter(|note| note.contains("no end mark")).count()
+    };
+    assert_eq!(notes(&packed.0.clone()), 1);
+    assert_eq!(notes(&packed.end()), 0);
+}
+
+#[cfg(feature = "zlib")]
+#[test]
+fn what_stands_behind_an_archive_is_read_to_its_end() {
+    use std::io::Write;
+    let scratch = Scratch::new("behind-the-end");
+    let mut packed = Packed::default().file("a", b"content").end();
+    // More than a pipe and the buffers take.
+    packed.resize(4 << 20, 0);
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(&packed).unwrap();
+    let compressed = encoder.finish().unwrap();
+
+    let mut damaged = compressed.clone();
+    let place = damaged.len() - 6;
+    damaged[place] ^= 1;
+    let fault = fault_of(&scratch, &damaged);
+    assert!(matches!(fault, ArchiveFault::Host { .. }), "{fault}");
+    let fault = fault_of(&scratch, &compressed[..place]);
+    assert!(matches!(fault, ArchiveFault::Incomplete), "{fault}");
+    let archive = scratch.join("archive.tgz");
+    std::fs::write(&archive, [&compressed[..], &[0; 1024]].concat()).unwrap();
+    make(&filled(&archive), &scratch.join("image")).unwrap();
+
+    let pipe = pipe(&scratch);
+    let writing = thread::spawn("writer", {
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, packed)
+    });
+    make(&filled(&pipe), &scratch.join("other-image")).unwrap();
+    writing.join().unwrap().unwrap();
 }

@@ -1,6 +1,7 @@
 //! Making file systems.
 
 mod archives;
+mod changing_sources;
 mod hostile_archives;
 mod inode_flags;
 mod mkfs;

@@ -173,3 +173,12 @@ fn attributes_of_the_sources_file_system_stay_there() {
     assert_eq!(attributes(&files, "/plain"), [b"user.kept".to_vec()]);
     assert_eq!(attributes(&files, "/"), Vec::<Vec<u8>>::new());
 }
+
+#[test]
+fn a_table_without_an_end_is_refused_before_memory_is() {
+    let scratch = Scratch::new("endless-table");
+    let mut root = RootDirectory::new(source(&scratch));
+    root.owner_table = Some("/dev/zero".into());
+    let error = make(&with(root), &scratch.join("image")).unwrap_err();
+    assert!(matches!(&error, MkfsError::Target { target, .. } if target == "/dev/zero"), "{error}");
+}

@@ -31,6 +31,15 @@ impl Packed {
 
     /// A PAX header for the next entry.
     pub fn records(self, records: &[(&str, &[u8])]) -> Self {
+        self.records_of(b'x', records)
+    }
+
+    /// A PAX header for every entry behind it.
+    pub fn global_records(self, records: &[(&str, &[u8])]) -> Self {
+        self.records_of(b'g', records)
+    }
+
+    fn records_of(self, kind: u8, records: &[(&str, &[u8])]) -> Self {
         let mut content = Vec::new();
         for (key, value) in records {
             let body = [b" ", key.as_bytes(), b"=", value, b"\n"].concat();
@@ -42,7 +51,7 @@ impl Packed {
             content.extend_from_slice(&body);
         }
         let size = content.len() as u64;
-        self.entry(b"records", b'x', b"", size, &content)
+        self.entry(b"records", kind, b"", size, &content)
     }
 
     /// Two blocks of zeros, and the bytes.

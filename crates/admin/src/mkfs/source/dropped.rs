@@ -51,7 +51,7 @@ impl Sink for DroppedSource {
         Ok(())
     }
 
-    fn enter(&mut self) -> Result<(), MkfsError> {
+    fn enter(&mut self, _name: &[u8], _opened: Option<Entry>) -> Result<(), MkfsError> {
         Ok(())
     }
 

@@ -43,7 +43,7 @@ impl HostReading {
                     sink.take(&reading, &directory, entries)?;
                 }
                 Event::Listed => sink.finish_directory()?,
-                Event::Enter => sink.enter()?,
+                Event::Enter(name, opened) => sink.enter(&name, opened.map(|entry| *entry))?,
                 Event::Leave => sink.leave(),
                 Event::Failed(error) => return Err(error.into()),
             }
@@ -63,9 +63,12 @@ impl FileBytes for HostReading {
             core::iter::once(0..entry.size_bytes).collect()
         };
         let ranges = ranges.into_iter().filter(|range| !range.is_empty());
-        Ok(Box::new(
-            ranges.flat_map(move |range| RangePieces::new(self, Arc::clone(&file), path.clone(), range)),
-        ))
+        let (whole, whole_path, size_bytes) = (Arc::clone(&file), path.clone(), entry.size_bytes);
+        let pieces =
+            ranges.flat_map(move |range| RangePieces::new(self, Arc::clone(&file), path.clone(), range));
+        // A file that was cut has no data behind its end, which looks like a hole.
+        let cut = move || load::cut_short(&whole, &whole_path, size_bytes).map(Err);
+        Ok(Box::new(pieces.chain(core::iter::once_with(cut).flatten())))
     }
 }
 
@@ -176,5 +179,61 @@ fn work(job: Job, sector_bytes: usize, rules: &EntryRules) {
         Job::Piece { file, offset, length, reply } => {
             let _ = reply.send(load::read_range(&file, offset, length, sector_bytes));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use vlinder_base::clock::Timestamp;
+    use vlinder_testkit::Scratch;
+
+    use super::super::directory::open_source;
+    use super::super::private_attributes::PrivateAttributes;
+    use super::*;
+    use crate::mkfs::owner_table::OwnerTable;
+
+    /// Cuts a file once it was seen, and reads it then.
+    struct Cutting(PathBuf);
+
+    impl Sink for Cutting {
+        type Error = SourceError;
+
+        fn take(
+            &mut self,
+            reading: &Reading,
+            directory: &SourceDirectory,
+            entries: Vec<Entry>,
+        ) -> Result<(), SourceError> {
+            std::fs::File::options().write(true).open(&self.0).unwrap().set_len(10).unwrap();
+            entries.iter().try_for_each(|entry| reading.contents(directory, entry, |_, _| Ok(())))
+        }
+
+        fn finish_directory(&mut self) -> Result<(), SourceError> {
+            Ok(())
+        }
+
+        fn enter(&mut self, _name: &[u8], _opened: Option<Entry>) -> Result<(), SourceError> {
+            Ok(())
+        }
+
+        fn leave(&mut self) {}
+    }
+
+    #[test]
+    fn a_file_that_was_cut_is_not_taken_for_one_with_holes() {
+        let scratch = Scratch::new("cut-source");
+        let path = scratch.join("sparse");
+        std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let rules = EntryRules {
+            owner: None,
+            table: OwnerTable::default(),
+            latest: Some(Timestamp::EPOCH),
+            private_attributes: PrivateAttributes::of_host(),
+        };
+        let root = open_source(scratch.path()).unwrap();
+        let taken = read(root, &rules, 1, 4096, |reading| reading.give_to(&mut Cutting(path)));
+        assert_eq!(taken.unwrap(), Err(SourceError::changed(b"sparse")));
     }
 }

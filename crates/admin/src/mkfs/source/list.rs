@@ -11,7 +11,7 @@ use super::directory::{SourceDirectory, join};
 use super::entry::Entry;
 use super::error::SourceError;
 use super::levels::Levels;
-use super::load::open_quietly;
+use super::load::{open_quietly, opened_entry};
 use super::messages::{Event, Job};
 use super::rules::EntryRules;
 use crate::mkfs::owner_table::{TableDirectory, TableKind};
@@ -63,7 +63,8 @@ impl Listing<'_> {
             match rest.pop() {
                 Some(name) => {
                     let below = Arc::new(open_directory(directory, &name)?);
-                    self.say(Event::Enter)?;
+                    let opened = opened_entry(&below, &directory.path, &name, self.rules)?;
+                    self.say(Event::Enter(name, Some(Box::new(opened))))?;
                     let rest = self.directory(&below)?;
                     levels.push(below, depth + 1, rest)?;
                 }
@@ -145,7 +146,7 @@ impl Listing<'_> {
         let made = self.made.borrow_mut().remove(above).unwrap_or_default();
         for name in made {
             let directory = Arc::new(SourceDirectory::made(join(above, &name)));
-            self.say(Event::Enter)?;
+            self.say(Event::Enter(name, None))?;
             let entries = self.made_in(&directory, &[])?;
             self.say_made(&directory, entries)?;
             self.say(Event::Listed)?;

@@ -76,7 +76,12 @@ impl Loader<'_> {
                 return Err(SourceError::Unsupported { path, what: "a file of no known type" });
             }
         };
-        Ok(entry(self.name.to_vec(), kind, &status, self.attributes(file.as_ref())?))
+        let attributes = match kind {
+            // They are read when it is open ([`opened_entry`]).
+            Kind::Directory => Vec::new(),
+            _ => self.attributes(file.as_ref())?,
+        };
+        Ok(entry(self.name.to_vec(), kind, &status, attributes))
     }
 
     /// Small files are read at once, as long as the part's budget lasts.
@@ -86,16 +91,21 @@ impl Loader<'_> {
             return Ok((Content::Loaded(Vec::new()), None));
         }
         if size > LOADED_FILE_BYTES || size > *budget || status.st_nlink > 1 || may_have_holes(status) {
-            return Ok((Content::Unread, None));
+            // Its attributes, capabilities among them, are those of the file whose owner was seen.
+            return Ok((Content::Unread, Some(self.open(status)?)));
         }
         *budget -= size;
-        let file = open_file(self.directory, self.name, (status.st_dev, status.st_ino))?;
+        let file = self.open(status)?;
         let bytes = read_range(&file, 0, usize::try_from(size).unwrap_or(usize::MAX), self.sector_bytes);
         let bytes = bytes.map_err(|errno| self.fail("read", errno))?;
         if u64::try_from(bytes.len()) != Ok(size) {
             return Err(SourceError::changed(&join(&self.directory.path, self.name)));
         }
         Ok((Content::Loaded(bytes), Some(file)))
+    }
+
+    fn open(&self, status: &Stat) -> Result<OwnedFd, SourceError> {
+        open_file(self.directory, self.name, (status.st_dev, status.st_ino))
     }
 
     fn attributes(&self, file: Option<&OwnedFd>) -> Result<Vec<Attribute>, SourceError> {
@@ -127,7 +137,30 @@ impl Loader<'_> {
 
 /// The source directory itself.
 pub(super) fn root_entry(directory: &SourceDirectory, rules: &EntryRules) -> Result<Entry, SourceError> {
-    let fail = |(call, errno)| SourceError::call(b"", call, errno);
+    Ok(rules.apply_to_root(shown_when_open(directory, b"", rules)?))
+}
+
+/// A directory that was opened in the one at `above`, as it shows itself now.
+///
+/// # Errors
+/// What the system says; [`SourceError::Table`].
+pub(super) fn opened_entry(
+    directory: &SourceDirectory,
+    above: &[u8],
+    name: &[u8],
+    rules: &EntryRules,
+) -> Result<Entry, SourceError> {
+    let mut entry = shown_when_open(directory, name, rules)?;
+    rules.apply(above, &mut entry)?;
+    Ok(entry)
+}
+
+fn shown_when_open(
+    directory: &SourceDirectory,
+    name: &[u8],
+    rules: &EntryRules,
+) -> Result<Entry, SourceError> {
+    let fail = |(call, errno)| SourceError::call(&directory.path, call, errno);
     let file = directory.file();
     let status = rustix::fs::fstat(file).map_err(|errno| fail(("stat", errno)))?;
     let attributes = attributes(
@@ -136,7 +169,7 @@ pub(super) fn root_entry(directory: &SourceDirectory, rules: &EntryRules) -> Res
         |name, value| rustix::fs::fgetxattr(file, name, value),
     )
     .map_err(fail)?;
-    Ok(rules.apply_to_root(entry(Vec::new(), Kind::Directory, &status, attributes)))
+    Ok(entry(name.to_vec(), Kind::Directory, &status, attributes))
 }
 
 fn entry(name: Vec<u8>, kind: Kind, status: &Stat, attributes: Vec<Attribute>) -> Entry {
@@ -237,6 +270,15 @@ pub(in super::super) fn data_ranges(file: &OwnedFd, size: u64) -> Result<Vec<cor
         at = end;
     }
     Ok(ranges)
+}
+
+/// Why a file is not read to the end that it had: it has become shorter, or the system does not say.
+pub(super) fn cut_short(file: &OwnedFd, path: &[u8], size: u64) -> Option<SourceError> {
+    match rustix::fs::fstat(file) {
+        Ok(status) if status.st_size.unsigned_abs() < size => Some(SourceError::changed(path)),
+        Ok(_) => None,
+        Err(errno) => Some(SourceError::call(path, "stat", errno)),
+    }
 }
 
 type Failed = (&'static str, Errno);

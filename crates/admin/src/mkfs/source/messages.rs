@@ -16,7 +16,7 @@ pub(super) enum Event {
     Part(Arc<SourceDirectory>, Receiver<Result<Vec<Entry>, SourceError>>),
     /// See [`Sink`](super::Sink) for these three.
     Listed,
-    Enter,
+    Enter(Vec<u8>, Option<Box<Entry>>),
     Leave,
     /// The listing ends here.
     Failed(SourceError),

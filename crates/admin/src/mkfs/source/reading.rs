@@ -20,8 +20,10 @@ pub(in super::super) trait Sink {
     /// The present directory has no more entries; its attributes can be set.
     fn finish_directory(&mut self) -> Result<(), Self::Error>;
 
-    /// The next directory among those that came, in their order, is the present one from here on.
-    fn enter(&mut self) -> Result<(), Self::Error>;
+    /// The next directory among those that came, in their order, is the present one from here on: the one of
+    /// this name. `opened` is what it shows now that it is open, where the host has it. Between the two
+    /// another directory may have taken the name, and its files belong under its own owner and mode alone.
+    fn enter(&mut self, name: &[u8], opened: Option<Entry>) -> Result<(), Self::Error>;
 
     /// Back to the directory above.
     fn leave(&mut self);

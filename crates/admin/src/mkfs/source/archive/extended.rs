@@ -60,6 +60,11 @@ impl Extended {
 
     /// None for a value that says nothing.
     fn take(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
+        let is_name = matches!(key, b"path" | b"linkpath" | b"GNU.sparse.name");
+        if key.contains(&0) || is_name && value.contains(&0) {
+            // No system call takes such a name, so no file that was packed had it.
+            return None;
+        }
         if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
             self.attributes.insert(decoded(name), value.to_vec());
             return Some(());
@@ -222,9 +227,16 @@ mod tests {
         ] {
             assert!(Extended::default().read(bad).is_err(), "{bad:?}");
         }
-        for (key, value) in
-            [("uid", "x"), ("mtime", "1.x"), ("GNU.sparse.map", "1"), ("GNU.sparse.numbytes", "1")]
-        {
+        for (key, value) in [
+            ("uid", "x"),
+            ("mtime", "1.x"),
+            ("GNU.sparse.map", "1"),
+            ("GNU.sparse.numbytes", "1"),
+            ("path", "a\0b"),
+            ("linkpath", "a\0"),
+            ("GNU.sparse.name", "\0"),
+            ("SCHILY.xattr.user.a\0b", ""),
+        ] {
             assert!(Extended::default().read(&record(key, value.as_bytes())).is_err(), "{key}");
         }
     }

@@ -16,6 +16,7 @@
 
 use super::fault::ArchiveFault;
 use super::input::BLOCK_BYTES;
+use crate::mkfs::owner_table::{MAX_MAJOR, MAX_MINOR};
 
 /// A header.
 pub(super) struct Header {
@@ -65,7 +66,12 @@ impl Header {
         let path = if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() };
         let kind = block[156];
         let is_device = matches!(kind, b'3' | b'4');
-        let device = |range, field| if is_device { small(range, field) } else { Ok(0) };
+        // What Linux can't number is refused: cut, it would be another device.
+        let device = |range, most| match is_device.then(|| small(range, "the device")) {
+            None => Ok(0),
+            Some(Ok(number)) if number > most => Err(ArchiveFault::Number { field: "the device" }),
+            Some(found) => found,
+        };
         Ok(Some(Self {
             path,
             link: text(&block[157..257]).to_vec(),
@@ -75,7 +81,7 @@ impl Header {
             size: size.ok_or(ArchiveFault::Number { field: "the size" })?,
             modified: number(&block[136..148]).ok_or(ArchiveFault::Number { field: "the time" })?,
             kind,
-            device: (device(329..337, "the device")?, device(337..345, "the device")?),
+            device: (device(329..337, MAX_MAJOR)?, device(337..345, MAX_MINOR)?),
         }))
     }
 }
@@ -107,6 +113,24 @@ pub(super) fn number(field: &[u8]) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_that_linux_can_t_number_are_refused() {
+        let device = |major: [u8; 8], minor: [u8; 8]| {
+            let mut block = [0; BLOCK_BYTES];
+            (block[0], block[156]) = (b'd', b'3');
+            block[329..337].copy_from_slice(&major);
+            block[337..345].copy_from_slice(&minor);
+            let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum::<u32>() + 8 * u32::from(b' ');
+            block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            Header::decode(&block).map(|header| header.unwrap().device)
+        };
+        assert_eq!(device(*b"0007777\0", *b"3777777\0").unwrap(), (MAX_MAJOR, MAX_MINOR));
+        for (major, minor) in [(*b"0010000\0", *b"0000000\0"), (*b"0000001\0", *b"4000000\0")] {
+            let fault = device(major, minor).unwrap_err();
+            assert!(matches!(fault, ArchiveFault::Number { field: "the device" }), "{fault}");
+        }
+    }
 
     #[test]
     fn numbers_are_octal_or_binary() {

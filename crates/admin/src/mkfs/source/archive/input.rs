@@ -6,7 +6,9 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,6 +18,10 @@ use super::fault::ArchiveFault;
 pub(super) const BLOCK_BYTES: usize = 512;
 /// Bytes that are copied at a time.
 const COPIED_BYTES: usize = 256 << 10;
+/// Bytes behind the end of an archive that are read: more than any tar fills its last record with.
+const MAX_BYTES_BEHIND_END: usize = 64 << 20;
+/// What flate2 says of bytes that begin no further member.
+const NO_GZIP_MEMBER: &str = "invalid gzip header";
 /// What tells compressions from each other stands in so many bytes.
 const MAGIC_BYTES: usize = 6;
 /// The path that stands for standard input.
@@ -23,13 +29,13 @@ pub(super) const STANDARD_INPUT: &str = "-";
 
 /// An archive that is being read.
 pub(super) struct Input<'a> {
-    bytes: Bytes,
+    bytes: Bytes<'a>,
     /// Bytes that were read, of what the archive is unpacked.
     position: u64,
     interrupted: &'a AtomicBool,
 }
 
-enum Bytes {
+enum Bytes<'a> {
     /// From where in the file it begins.
     InPlace {
         reader: BufReader<File>,
@@ -37,7 +43,7 @@ enum Bytes {
         length: u64,
     },
     Stream {
-        reader: Box<dyn BufRead>,
+        reader: Box<dyn BufRead + 'a>,
         kept: File,
         kept_bytes: u64,
         directory: PathBuf,
@@ -54,7 +60,9 @@ impl<'a> Input<'a> {
         let file = if path == Path::new(STANDARD_INPUT) {
             File::from(rustix::io::dup(rustix::stdio::stdin()).map_err(|errno| fail(errno.into()))?)
         } else {
-            File::open(path).map_err(fail)?
+            // Nobody may write to a pipe that has a name yet: what waits for that can be interrupted.
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| fail(errno.into()))?)
         };
         let mut input = Self::of(file, interrupted)?;
         if let Bytes::InPlace { length, begin, .. } = &input.bytes
@@ -74,18 +82,20 @@ impl<'a> Input<'a> {
         }
         let begin = if status.is_file() { file.stream_position().map_err(fail)? } else { 0 };
         let mut magic = Vec::with_capacity(MAGIC_BYTES);
-        (&mut file).take(MAGIC_BYTES as u64).read_to_end(&mut magic).map_err(fail)?;
+        let mut file = Awaited { file, interrupted };
+        let first = (&mut file).take(MAGIC_BYTES as u64).read_to_end(&mut magic);
+        first.map_err(|source| unreadable(source, interrupted))?;
         let compression = Compression::of(&magic)?;
         if status.is_file() {
-            file.seek(SeekFrom::Start(begin)).map_err(fail)?;
+            file.file.seek(SeekFrom::Start(begin)).map_err(fail)?;
             if compression == Compression::None {
-                let bytes = Bytes::InPlace { reader: BufReader::new(file), begin, length: status.len() };
+                let bytes = Bytes::InPlace { reader: BufReader::new(file.file), begin, length: status.len() };
                 return Ok(Self { bytes, position: 0, interrupted });
             }
             magic.clear();
         }
         let whole = std::io::Cursor::new(magic).chain(file);
-        let reader: Box<dyn BufRead> = match compression {
+        let reader: Box<dyn BufRead + 'a> = match compression {
             Compression::None => Box::new(BufReader::with_capacity(COPIED_BYTES, whole)),
             #[cfg(feature = "zlib")]
             Compression::Gzip => Box::new(BufReader::with_capacity(
@@ -131,7 +141,7 @@ impl<'a> Input<'a> {
                 Ok(0) => return Err(ArchiveFault::Incomplete),
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(unreadable(source)),
+                Err(source) => return Err(unreadable(source, self.interrupted)),
             }
         }
         self.position += BLOCK_BYTES as u64;
@@ -148,7 +158,8 @@ impl<'a> Input<'a> {
             return Err(too_long);
         };
         let mut content = vec![0; wanted];
-        self.reader().read_exact(&mut content).map_err(unreadable)?;
+        let read = self.reader().read_exact(&mut content);
+        read.map_err(|source| unreadable(source, self.interrupted))?;
         self.position += length;
         self.take(padding(length))?;
         Ok(content)
@@ -175,6 +186,30 @@ impl<'a> Input<'a> {
         self.pass(length, false)
     }
 
+    /// Takes what comes behind the end of the archive: a program that still writes there is not to fail, and
+    /// what was compressed has its checksum at its end.
+    ///
+    /// # Errors
+    /// What reading met; the checksum does not fit.
+    pub(super) fn finish(&mut self) -> Result<(), ArchiveFault> {
+        let Bytes::Stream { reader, .. } = &mut self.bytes else { return Ok(()) };
+        let mut left = MAX_BYTES_BEHIND_END;
+        while left > 0 {
+            let found = match reader.fill_buf() {
+                Ok(found) => found.len(),
+                // Zeros or anything else behind the last member, which gzip(1) passes over, too.
+                Err(error) if error.to_string() == NO_GZIP_MEMBER => 0,
+                Err(error) => return Err(unreadable(error, self.interrupted)),
+            };
+            if found == 0 {
+                break;
+            }
+            reader.consume(found);
+            left = left.saturating_sub(found);
+        }
+        Ok(())
+    }
+
     /// The file that holds what was kept.
     pub(super) fn into_kept(self) -> OwnedFd {
         match self.bytes {
@@ -198,7 +233,7 @@ impl<'a> Input<'a> {
                     return Err(ArchiveFault::Incomplete);
                 }
                 let step = i64::try_from(length).map_err(|_| ArchiveFault::Incomplete)?;
-                reader.seek_relative(step).map_err(unreadable)?;
+                reader.seek_relative(step).map_err(|source| unreadable(source, self.interrupted))?;
             }
             Bytes::Stream { reader, kept, kept_bytes, directory } => {
                 let mut left = length;
@@ -206,7 +241,7 @@ impl<'a> Input<'a> {
                     if self.interrupted.load(Ordering::Relaxed) {
                         return Err(ArchiveFault::Interrupted);
                     }
-                    let found = reader.fill_buf().map_err(unreadable)?;
+                    let found = reader.fill_buf().map_err(|source| unreadable(source, self.interrupted))?;
                     let part = usize::try_from(left).map_or(found.len(), |left| left.min(found.len()));
                     if part == 0 {
                         return Err(ArchiveFault::Incomplete);
@@ -233,10 +268,41 @@ pub(super) fn padding(length: u64) -> u64 {
     (BLOCK_BYTES as u64 - length % BLOCK_BYTES as u64) % BLOCK_BYTES as u64
 }
 
-fn unreadable(source: std::io::Error) -> ArchiveFault {
+fn unreadable(source: std::io::Error, interrupted: &AtomicBool) -> ArchiveFault {
     match source.kind() {
+        _ if interrupted.load(Ordering::Relaxed) => ArchiveFault::Interrupted,
         std::io::ErrorKind::UnexpectedEof => ArchiveFault::Incomplete,
         _ => ArchiveFault::Host { what: "it can't be read on", source },
+    }
+}
+
+/// Longest time between the caller's asking for an end and that end, while nobody writes to a pipe.
+const LONGEST_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// A file whose bytes others write when they will. Reading it fails once the caller has asked for an end: a
+/// signal alone does not end a call that waits, since such calls begin again behind a handler.
+struct Awaited<'a> {
+    file: File,
+    interrupted: &'a AtomicBool,
+}
+
+impl Read for Awaited<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(std::io::Error::other("interrupted"));
+            }
+            let mut waiting = [PollFd::new(&self.file, PollFlags::IN)];
+            match poll(&mut waiting, Some(&LONGEST_WAIT)) {
+                Ok(0) | Err(Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            match self.file.read(buffer) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+        }
     }
 }
 

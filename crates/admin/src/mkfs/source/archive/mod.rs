@@ -79,6 +79,11 @@ impl Archive {
             unpacked.text_acls,
             "entries have ACLs as text, which are left out; pack with --xattrs and not --acls",
         );
+        if !unpacked.has_end {
+            let what =
+                "it has no end mark, so it may have been cut; see that what packed it ended without an error";
+            notes.push(format!("{}: {what}", shown_archive(path)));
+        }
         Ok(Self { tree, kept: unpacked.input.into_kept(), notes })
     }
 
@@ -201,7 +206,7 @@ impl<'a> ArchiveReading<'a> {
                 Some((name, id)) => {
                     let above_bytes = path.len();
                     path = join(&path, &name);
-                    sink.enter()?;
+                    sink.enter(&name, None)?;
                     let below = self.directory(&path, id, &mut seen, sink)?;
                     levels.push((above_bytes, below));
                 }

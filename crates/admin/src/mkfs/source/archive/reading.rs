@@ -14,6 +14,9 @@ use super::tree::{ArchiveTree, KeptRange, Node, NodeKind};
 
 /// Bytes of the longest PAX header that is taken. Linux knows attributes of 64 KiB, and 64 KiB of names.
 const MAX_RECORDS_BYTES: u64 = 16 << 20;
+/// Bytes of all PAX headers that are for every entry behind them, and are copied for each: they hold a
+/// comment or an owner.
+const MAX_GLOBAL_BYTES: u64 = 256 << 10;
 /// Bytes of the longest name of a file, with what is above it.
 const MAX_PATH_BYTES: u64 = 64 << 10;
 
@@ -21,6 +24,8 @@ const MAX_PATH_BYTES: u64 = 64 << 10;
 pub(super) struct Unpacked<'a> {
     pub(super) tree: ArchiveTree,
     pub(super) input: Input<'a>,
+    /// It has the block of zeros that ends an archive.
+    pub(super) has_end: bool,
     /// Entries with an ACL as text, which is left out.
     pub(super) text_acls: u64,
 }
@@ -35,7 +40,7 @@ pub(super) fn read<'a>(
     interrupted: &'a AtomicBool,
 ) -> Result<Unpacked<'a>, (ArchiveFault, u64)> {
     let input = Input::open(path, interrupted).map_err(|fault| (fault, 0))?;
-    let mut unpacked = Unpacked { tree: ArchiveTree::new(present), input, text_acls: 0 };
+    let mut unpacked = Unpacked { tree: ArchiveTree::new(present), input, has_end: false, text_acls: 0 };
     match unpacked.read() {
         Ok(()) => Ok(unpacked),
         // A file of another kind has no header at its beginning.
@@ -50,13 +55,19 @@ pub(super) fn read<'a>(
 impl Unpacked<'_> {
     fn read(&mut self) -> Result<(), ArchiveFault> {
         let mut global = Extended::default();
+        let mut global_bytes = 0_u64;
         let mut next: Option<Extended> = None;
-        // A file that ends without blocks of zeros is as complete as GNU tar takes it.
+        // A file that ends without blocks of zeros is as complete as GNU tar takes it, which is told.
         while let Some(block) = self.input.block()? {
-            let Some(header) = Header::decode(&block)? else { break };
+            let Some(header) = Header::decode(&block)? else {
+                self.has_end = true;
+                return self.input.finish();
+            };
             match header.kind {
                 b'g' => {
-                    let records = self.input.content(header.size, MAX_RECORDS_BYTES)?;
+                    let most = MAX_GLOBAL_BYTES.saturating_sub(global_bytes);
+                    let records = self.input.content(header.size, most)?;
+                    global_bytes += header.size;
                     global.read(&records)?;
                 }
                 b'x' | b'X' => {
@@ -80,7 +91,8 @@ impl Unpacked<'_> {
                 }
             }
         }
-        Ok(())
+        // Nothing is what a program writes that fails.
+        if self.input.position() == 0 { Err(ArchiveFault::NoArchive) } else { Ok(()) }
     }
 
     fn entry(
