@@ -82,6 +82,29 @@ fn manual(command: Command, name: &str, directory: &Path) -> Result<(), Failure>
     page(&command, name, directory)
 }
 
+/// A page whose section `EXTRA`, which is what clap_mangen makes of text behind the options, is called as
+/// man-pages(7) has it: `NOTES`, and `EXAMPLES` from the line on that says so.
+fn with_examples(page: &str) -> String {
+    let mut is_extra = false;
+    let mut lines = Vec::new();
+    for line in page.lines() {
+        if line.starts_with(".SH ") {
+            is_extra = line == ".SH EXTRA";
+        }
+        match line {
+            ".SH EXTRA" => lines.push(".SH NOTES"),
+            "Example:" | "Examples:" if is_extra => {
+                if lines.last() == Some(&".SH NOTES") {
+                    lines.pop();
+                }
+                lines.push(".SH EXAMPLES");
+            }
+            _ => lines.push(line),
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
 fn page(command: &Command, name: &str, directory: &Path) -> Result<(), Failure> {
     let mut text = Vec::new();
     let path = directory.join(format!("{name}.1"));
@@ -89,6 +112,7 @@ fn page(command: &Command, name: &str, directory: &Path) -> Result<(), Failure> 
         clap_mangen::Man::new(command.clone().name(name.to_owned()).display_name(name.replace('-', " ")))
             .title(name)
             .render(&mut text);
+    let text = with_examples(&String::from_utf8_lossy(&text));
     result
         .and_then(|()| std::fs::write(&path, &text))
         .map_err(|error| Failure::host(&error, path.display()))?;

@@ -15,10 +15,10 @@ pub(crate) struct KeptWrites {
 }
 
 impl KeptWrites {
-    /// Answers a request from memory: keeps a write of shared bytes while at most `most_bytes` are kept, and
-    /// answers a read of exactly one piece. Gives any other request back, for the file to answer. The caller
-    /// has removed the pieces that the request cuts with [`take`](Self::take), so that no kept piece overlaps
-    /// a request that is given back.
+    /// Answers a request from memory: a write of shared bytes is kept, so far as no more than `most_bytes`
+    /// are, and a piece is read. Gives the request back where the file has to answer it. Before the call, the
+    /// caller has written out what [`touching`](Self::touching) gives, so that no kept piece overlaps the
+    /// request without being the same range.
     pub(crate) fn answer(&mut self, request: Request, most_bytes: u64) -> Result<Completion, Request> {
         match request {
             Request::Read { offset, mut buffer } => match self.pieces.get(&offset.0) {
@@ -41,16 +41,23 @@ impl KeptWrites {
         }
     }
 
-    /// Takes out the pieces that a range touches, as requests that write them to the file. With
-    /// `but_for_same`, a piece of exactly this range stays.
-    pub(crate) fn take(&mut self, range: Range<u64>, but_for_same: bool) -> Vec<Request> {
+    /// The pieces that a range touches, as writes to the file; with `but_for_same` not the one that is this
+    /// very range. They stay until they are [dropped](Self::drop_pieces).
+    pub(crate) fn touching(&self, range: Range<u64>, but_for_same: bool) -> Vec<Request> {
         let before = self.pieces.range(..range.start).next_back();
-        let touching = before.into_iter().chain(self.pieces.range(range.clone()));
-        let places = touching.map(|(place, data)| *place..*place + length_of(data));
-        let cut = places.filter(|piece| piece.end > range.start && !(but_for_same && *piece == range));
-        let cut: Vec<u64> = cut.map(|piece| piece.start).collect();
-        let taken = cut.into_iter().filter_map(|place| Some((place, self.remove(place)?)));
-        taken.map(|(place, data)| Request::write(Physical(place), data)).collect()
+        let near = before.into_iter().chain(self.pieces.range(range.clone()));
+        let touched = near.filter(|(place, data)| {
+            let piece = **place..**place + length_of(data);
+            piece.end > range.start && !(but_for_same && piece == range)
+        });
+        touched.map(|(place, data)| Request::write(Physical(*place), data.clone())).collect()
+    }
+
+    /// Drops pieces that the file has by now, or that are to be zeros.
+    pub(crate) fn drop_pieces(&mut self, places: &[Physical]) {
+        for place in places {
+            self.remove(place.0);
+        }
     }
 
     fn remove(&mut self, place: u64) -> Option<Data> {

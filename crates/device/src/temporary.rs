@@ -57,9 +57,15 @@ impl TemporaryDevice {
         }
     }
 
-    /// Writes the kept pieces that a request cuts to the file, and waits until they are written.
-    fn submit_cut(&self, cut: Vec<Request>) -> Result<(), DeviceError> {
-        if cut.is_empty() { Ok(()) } else { self.submit_to_file(cut).wait_all().map(drop) }
+    /// Writes the kept pieces that a request cuts to the file, and keeps them until they are written.
+    fn write_out(&self, kept: &mut KeptWrites, cut: Vec<Request>) -> Result<(), DeviceError> {
+        if cut.is_empty() {
+            return Ok(());
+        }
+        let places: Vec<Physical> = cut.iter().map(Request::offset).collect();
+        self.submit_to_file(cut).wait_all()?;
+        kept.drop_pieces(&places);
+        Ok(())
     }
 }
 
@@ -81,8 +87,8 @@ impl Device for TemporaryDevice {
         let mut rest = Vec::new();
         for request in batch {
             let range = request.offset().0..request.offset().0.saturating_add(request.length_bytes());
-            let cut = kept.take(range.clone(), true);
-            if let Err(error) = self.submit_cut(cut) {
+            let cut = kept.touching(range.clone(), true);
+            if let Err(error) = self.write_out(&mut kept, cut) {
                 answers.push(Some(request.complete(Err(error))));
                 continue;
             }
@@ -108,8 +114,10 @@ impl Device for TemporaryDevice {
     }
 
     fn discard(&self, offset: Physical, length_bytes: u64) -> Result<(), DeviceError> {
-        let cut = self.kept.lock().take(offset.0..offset.0.saturating_add(length_bytes), false);
-        self.submit_cut(cut)?;
+        let mut kept = self.kept.lock();
+        let cut = kept.touching(offset.0..offset.0.saturating_add(length_bytes), false);
+        self.write_out(&mut kept, cut)?;
+        drop(kept);
         self.file().map_err(Clone::clone)?.discard(offset, length_bytes)
     }
 }

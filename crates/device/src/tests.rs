@@ -142,6 +142,10 @@ fn shared_bytes_need_no_file_while_there_is_memory() {
     device.write_at(Physical(0), bytes(8)).unwrap();
     assert_eq!(device.read_at(Physical(0), 8).unwrap(), [5; 8]);
     device.write_at(Physical(100), bytes(1)).unwrap_err();
+    // What can't be written to the file stays in memory.
+    device.write_at(Physical(4), vec![1]).unwrap_err();
+    device.discard(Physical(2), 1).unwrap_err();
+    assert_eq!(device.read_at(Physical(0), 8).unwrap(), [5; 8]);
     device.write_at(Physical(LENGTH), bytes(1)).unwrap_err();
 }
 

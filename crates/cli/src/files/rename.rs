@@ -22,9 +22,9 @@ use super::remove;
 /// Move or rename files.
 ///
 /// Where the destination is a directory, the files move into it. A file that exists gives up its name: its
-/// further names keep its content. Between images, between an image and the host, and between file systems of
-/// the host, everything is copied as by cp -a, made durable, and then removed from where it was; where some
-/// of it can't be copied, nothing is removed.
+/// further names keep its content. Between images, between subvolumes of one, between an image and the host,
+/// and between file systems of the host, everything is copied as by cp -a, made durable, and then removed
+/// from where it was; where some of it can't be copied, nothing is removed.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "vlinder mv [OPTIONS] <SOURCE>... <DESTINATION>",
@@ -138,7 +138,7 @@ impl Mover<'_> {
         }
         match from.directory.rename(&from.name, target, !self.arguments.no_clobber) {
             Ok(Renamed::Done) => Ok(true),
-            Ok(Renamed::OtherFileSystem) => self.across(from, status, target),
+            Ok(Renamed::Apart) => self.across(from, status, target),
             Err(failure) if self.arguments.no_clobber && failure.kind == Kind::Exists => Ok(false),
             Err(failure) if failure.kind == Kind::Invalid && failure.hint.is_none() => {
                 Err(failure.hint("a directory can't be moved into itself"))
@@ -147,7 +147,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Moves a file to another file system: a copy, which is durable before the original goes.
+    /// Moves a file to another file system or subvolume: a copy, which is durable before the original goes.
     fn across(&self, from: &Location, status: &FileStatus, target: &Location) -> Result<bool, Failure> {
         self.images.refuse_own(from, status)?;
         let is_directory = |status: &FileStatus| status.file_type == FileType::Directory;

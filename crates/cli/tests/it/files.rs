@@ -322,6 +322,36 @@ fn the_content_of_a_pipe_becomes_a_file() {
     btrfs_check_data(&image).unwrap();
 }
 
+/// As mv(1) does between file systems: what rename(2) can't do is a copy, of which nothing is lost.
+#[test]
+fn moving_between_subvolumes_copies_and_removes() {
+    let scratch = Scratch::new("cli_mv_subvolumes");
+    let image = scratch.join("image");
+    make_image(&image);
+    let at = |path: &str| target(&image, path);
+    run(["mkdir", &at("/d")]).done();
+    run(["subvolume", "create", &at("/d/sub"), &at("/other")]).done();
+    let bytes = vec![7; 1 << 20];
+    fs::write(scratch.join("file"), &bytes).unwrap();
+    run(["cp", text(&scratch.join("file")), &at("/d/x")]).done();
+    run(["mv", &at("/d/x"), &at("/other")]).done();
+    run(["stat", &at("/d/x")]).failed(1, &["/d/x"]);
+    assert_eq!(run(["cat", &at("/other/x")]).done().out, bytes);
+    run(["mv", &at("/other/x"), &at("/d/sub/y")]).done();
+    // A directory with all in it, but not into itself.
+    run(["mkdir", "-p", &at("/e/below")]).done();
+    run(["mv", &at("/d/sub/y"), &at("/e/below/")]).done();
+    run(["mv", &at("/e"), &at("/d/sub/")]).done();
+    run(["stat", &at("/e")]).failed(1, &["/e"]);
+    assert_eq!(run(["cat", &at("/d/sub/e/below/y")]).done().out, bytes);
+    run(["mv", &at("/d"), &at("/d/sub/")]).failed(1, &["itself"]);
+    // A subvolume keeps being one.
+    run(["mv", &at("/d/sub"), &at("/other/")]).done();
+    assert_eq!(run(["cat", &at("/other/sub/e/below/y")]).done().out, bytes);
+    run(["subvolume", "show", &at("/other/sub")]).done();
+    run(["check", text(&image)]).done();
+}
+
 /// As with mv(1) and ln(1): the name is the link's, and what the link leads to stays.
 #[test]
 fn a_links_own_names_are_given_not_those_of_its_target() {

@@ -100,6 +100,6 @@ pub trait Sink: Attributed {
 pub enum Renamed {
     /// It is done.
     Done,
-    /// Both names lie on different file systems; nothing was done.
-    OtherFileSystem,
+    /// Both names lie on different file systems, or in different subvolumes of an image; nothing was done.
+    Apart,
 }

@@ -197,9 +197,9 @@ impl Directory {
         match (self, &to.directory) {
             (Self::Host(from), Self::Host(directory)) => from.rename(name, directory, &to.name, replace),
             (Self::Image(from), Self::Image(directory)) if from.is_same_image(directory) => {
-                from.rename(name, directory, &to.name, replace).map(|()| Renamed::Done)
+                from.rename(name, directory, &to.name, replace)
             }
-            _ => Ok(Renamed::OtherFileSystem),
+            _ => Ok(Renamed::Apart),
         }
     }
 

@@ -279,7 +279,7 @@ impl HostDirectory {
         let (from_open, to_open) = (self.held.descriptor()?, to.held.descriptor()?);
         match rustix::fs::renameat_with(&*from_open, from_name, &*to_open, to_path, flags) {
             Ok(()) => Ok(Renamed::Done),
-            Err(Errno::XDEV) => Ok(Renamed::OtherFileSystem),
+            Err(Errno::XDEV) => Ok(Renamed::Apart),
             Err(errno) => Err(to.held.fail(errno, to_name)),
         }
     }

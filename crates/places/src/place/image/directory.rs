@@ -12,7 +12,7 @@ use super::sink::{ImageSink, Made};
 use super::source::ImageSource;
 use crate::failure::{Failure, Kind};
 use crate::place::attributes::Change;
-use crate::place::content::{Sink, Source};
+use crate::place::content::{Renamed, Sink, Source};
 use crate::place::names::{DirectoryNames, check_entry};
 use crate::place::shared_path::{SharedPath, split};
 use crate::place::status::FileStatus;
@@ -282,27 +282,25 @@ impl ImageDirectory {
             .map_err(self.entered.fail(name))
     }
 
-    /// Gives a file another name, if that is on the same file system.
+    /// Gives a file another name, if that is in the same subvolume, or it is a subvolume itself.
     pub(crate) fn rename(
         &self,
         name: &[u8],
         to: &Self,
         to_name: &[u8],
         replace: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<Renamed, Failure> {
         let mode = if replace { RenameMode::Replace } else { RenameMode::NoReplace };
         let caller = &self.entered.image.caller;
         let (inode, to_inode) = (self.inode()?, to.inode()?);
-        self.entered.filesystem().names().rename(caller, &inode, name, &to_inode, to_name, mode).map_err(
-            |error| {
-                let place = if error.refusal() == Some(Refusal::NotFound) {
-                    self.place(name)
-                } else {
-                    to.place(to_name)
-                };
-                from_fs(error, place)
+        match self.entered.filesystem().names().rename(caller, &inode, name, &to_inode, to_name, mode) {
+            Ok(()) => Ok(Renamed::Done),
+            Err(error) => match error.refusal() {
+                Some(Refusal::CrossesSubvolumes) => Ok(Renamed::Apart),
+                Some(Refusal::NotFound) => Err(from_fs(error, self.place(name))),
+                _ => Err(from_fs(error, to.place(to_name))),
             },
-        )
+        }
     }
 
     /// Makes what was made in it, and all else on its file system, durable.
