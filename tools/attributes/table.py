@@ -58,7 +58,9 @@ KNOWN = (
     known("the server sees no read from the kernel's cache", MAPPED | {"read"}, {"file.atime"}),
     known(
         "the kernel reads what a write changes a part of",
-        {"overwrite", "write vectors", "O_SYNC write", "sendfile", "chattr +S, then write", "write and fsync"},
+        # Of the last one seldom: in one run of some thirty the kernel had dropped the page meanwhile.
+        {"overwrite", "write vectors", "O_SYNC write", "sendfile", "chattr +S, then write", "write and fsync"}
+        | {"times given, then write"},
         {"file.atime"},
         caches=CACHES[:1],
     ),

@@ -119,8 +119,8 @@ impl BenchRecipe {
     }
 }
 
-const COUNT: &str = "btrfs quota enable .; btrfs qgroup create 1/0 .
-    btrfs qgroup assign 0/256 1/0 . 2> /dev/null || true; btrfs qgroup limit 1G 1/0 .
+const COUNT: &str = "btrfs quota enable .; btrfs quota rescan -w . > /dev/null; btrfs qgroup create 1/0 .
+    btrfs qgroup assign --no-rescan 0/256 1/0 . 2> /dev/null || true; btrfs qgroup limit 1G 1/0 .
     btrfs quota rescan -w . > /dev/null; sync -f .";
 
 /// A chunk that is made meanwhile would make fsync commit, and the kernel makes one for the first extent of
