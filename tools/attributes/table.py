@@ -58,7 +58,7 @@ KNOWN = (
     known("the server sees no read from the kernel's cache", MAPPED | {"read"}, {"file.atime"}),
     known(
         "the kernel reads what a write changes a part of",
-        # Of the last one seldom: in one run of some thirty the kernel had dropped the page meanwhile.
+        # Of the last one seldom: seen in one run, where nothing else can have read the file.
         {"overwrite", "write vectors", "O_SYNC write", "sendfile", "chattr +S, then write", "write and fsync"}
         | {"times given, then write"},
         {"file.atime"},

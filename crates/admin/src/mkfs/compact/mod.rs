@@ -22,6 +22,7 @@ use vlinder_fs::Filesystem;
 
 use super::error::MkfsError;
 use super::raw::{self, MkfsParameters, PlannedBlock};
+use data_groups::DataGroup;
 use least_layout::{Blocks, LeastLayout, least_layout};
 use sources::{Filled, PlannedTree};
 
@@ -50,6 +51,24 @@ struct Plan<'a> {
     filled: Filled<'a>,
     place: LeastLayout,
     trees: BTreeMap<RootId, PlannedTree>,
+}
+
+/// The layout of an image of `total_bytes`, which has room for the least one.
+fn layout_of_size(
+    parameters: &MkfsParameters,
+    data: &[DataGroup],
+    blocks: &Blocks,
+    least: LeastLayout,
+    total_bytes: u64,
+) -> LeastLayout {
+    let room = total_bytes.saturating_sub(least.layout.total_bytes);
+    let mut place = least_layout(parameters, data, &with_room(blocks, parameters, room));
+    // Where a longer chunk comes to lie over a superblock copy, it may need more than the room.
+    if place.layout.total_bytes > total_bytes {
+        place = least;
+    }
+    place.layout.total_bytes = total_bytes.max(place.layout.total_bytes);
+    place
 }
 
 /// The blocks of an image with so much room beside its least size, in which Linux is to write. Its global
@@ -113,13 +132,9 @@ impl<'a> Plan<'a> {
             // leaf more and less in turn.
             blocks.free_bytes += rounds.saturating_sub(ROUNDS) * STRIPE_LENGTH;
             rounds += 1;
-            let mut place = least_layout(parameters, &filled.data, &blocks);
-            let total_bytes = size(place.layout.total_bytes)?;
-            let room = total_bytes.saturating_sub(place.layout.total_bytes);
-            if room > 0 {
-                place = least_layout(parameters, &filled.data, &with_room(&blocks, parameters, room));
-            }
-            place.layout.total_bytes = total_bytes.max(place.layout.total_bytes);
+            let least = least_layout(parameters, &filled.data, &blocks);
+            let total_bytes = size(least.layout.total_bytes)?;
+            let place = layout_of_size(parameters, &filled.data, &blocks, least, total_bytes);
             put(&mut trees, &place);
             let mut is_settled = true;
             for (root, source) in filled.made_trees(&trees, &place) {

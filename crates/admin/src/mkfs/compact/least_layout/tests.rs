@@ -146,3 +146,34 @@ fn much_metadata_takes_several_chunks() {
     let metadata = layout.chunks.iter().filter(|chunk| chunk.chunk.flags.has(BlockGroupFlags::METADATA));
     assert_eq!(metadata.count(), 3);
 }
+
+/// A device ends where it ends: an image of a given size is never longer, also where its chunks reach a
+/// superblock copy, which they have to leave out.
+#[test]
+fn an_image_is_as_long_as_it_was_asked_to_be() {
+    let mut left_out = 0;
+    for profile in [Profile::Single, Profile::Dup] {
+        for mixed in [false, true] {
+            let parameters = parameters(if mixed { 4096 } else { 16384 }, Profile::Single, profile, mixed);
+            let blocks = Blocks { system: 1, metadata: 9, free_bytes: 48 << 14, free_system_bytes: 0 };
+            for data in (52 * MEBIBYTE..64 * MEBIBYTE).step_by(60 << 10) {
+                let groups = groups(&parameters, 0, data);
+                let least = least_layout(&parameters, &groups, &blocks);
+                for room in (0..20).map(|step| step * (40 << 10)) {
+                    let total = least.layout.total_bytes + room;
+                    let roomy = super::super::with_room(&blocks, &parameters, room);
+                    let needed = least_layout(&parameters, &groups, &roomy).layout.total_bytes;
+                    left_out += u32::from(needed > total);
+                    let place =
+                        super::super::layout_of_size(&parameters, &groups, &blocks, least.clone(), total);
+                    assert_eq!(place.layout.total_bytes, total, "{data} and {room}");
+                    assert!(place.layout.chunks.iter().all(|chunk| {
+                        let ends = chunk.chunk.stripes.iter();
+                        ends.map(|stripe| stripe.physical.0 + chunk.chunk.length).all(|end| end <= total)
+                    }));
+                }
+            }
+        }
+    }
+    assert!(left_out > 0, "no layout with room was too long");
+}
