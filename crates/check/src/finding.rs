@@ -48,6 +48,11 @@ finding_kinds! {
         /// The sector size.
         expected: u32,
     } "the superblock names stripes of {found} bytes, not of {expected} as its sectors; btrfs-progs does not open it";
+    /// The flag of what `btrfs-image -o` restored, which vlinder does not open. Linux does not use it.
+    Error "superblock-metadump" SuperblockMetadump {
+        /// The superblock's flags.
+        flags: u64,
+    } "the superblock's flags {flags:#x} have METADUMP, with which btrfs-progs does not read the chunk tree";
     /// No copy of a tree block can be read and believed.
     Error "block-unreadable" BlockUnreadable {
         /// Why.
@@ -531,6 +536,10 @@ finding_kinds! {
         /// What is wrong.
         reason: &'static str,
     } "the relation between quota groups {group} and {other} {reason}";
+    /// Nothing says whether groups count: to Linux quotas are off; btrfs-progs judges the groups.
+    Error "quota-status-missing" QuotaStatusMissing {
+        count: usize,
+    } "the quota tree has {count} groups and relations, and no status";
     /// A quota group, in a file system that says that its quotas are right, counts other bytes than its
     /// subvolumes use.
     Error "quota-usage" QuotaUsage {

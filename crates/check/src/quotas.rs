@@ -33,6 +33,8 @@ pub(crate) fn simple_quotas_since(judge: &Judge<'_>, roots: &Roots) -> Option<Ge
 #[derive(Default)]
 pub(crate) struct QuotaTree {
     status: Option<QuotaStatus>,
+    /// There is a status item, though it may be one that can't be decoded.
+    has_status: bool,
     groups: BTreeMap<QuotaGroupId, (QuotaGroupInfo, Place)>,
     /// Which groups are related, as their items say.
     relations: BTreeMap<(QuotaGroupId, QuotaGroupId), Place>,
@@ -63,6 +65,7 @@ impl ItemVisitor for QuotaTree {
 impl QuotaTree {
     /// Takes in an item.
     fn add(&mut self, key: &Key, data: &[u8], place: Place) {
+        self.has_status |= *key == QuotaStatus::KEY;
         if self.groups.len().saturating_add(self.relations.len()) >= MAX_ITEMS {
             self.is_incomplete = true;
             return;
@@ -81,11 +84,16 @@ impl QuotaTree {
         }
     }
 
-    /// A group and its member are of two levels, so that no group is its own member's member; both say so,
-    /// and both are there.
+    /// The tree has a status. A group and its member are of two levels, so that no group is its own member's
+    /// member; both say so, and both are there.
     pub(crate) fn judge(&self, context: &mut CheckState<'_>) {
         if self.is_incomplete {
             return not_counted(context);
+        }
+        let count = self.groups.len().saturating_add(self.relations.len());
+        if count > 0 && !self.has_status {
+            let place = Place { tree: Some(RootId::QUOTA_TREE), ..Place::default() };
+            context.find(FindingKind::QuotaStatusMissing { count }, place);
         }
         for ((group, other), place) in &self.relations {
             let is_there = |group: &QuotaGroupId| self.groups.contains_key(group);

@@ -2,7 +2,7 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_device::Device;
-use vlinder_format::superblock::{Superblock, SuperblockMirror};
+use vlinder_format::superblock::{SUPERBLOCK_FLAG_METADUMP, Superblock, SuperblockMirror};
 use vlinder_format::{Generation, Place};
 use vlinder_volume::VolumeError;
 use vlinder_volume::superblock::{FoundSuperblock, SuperblockChoice, find};
@@ -54,6 +54,9 @@ pub(crate) fn judge(
     let (found, expected) = (believed.stripe_size, believed.sector_size);
     if found != expected {
         context.find(FindingKind::SuperblockStripeSize { found, expected }, Place::default());
+    }
+    if believed.flags & SUPERBLOCK_FLAG_METADUMP != 0 {
+        context.find(FindingKind::SuperblockMetadump { flags: believed.flags }, Place::default());
     }
     for device in devices {
         for mirror in SuperblockMirror::ALL.into_iter().filter(|mirror| mirror.fits(device.length())) {

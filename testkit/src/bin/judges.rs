@@ -4,8 +4,9 @@
 //!
 //! `SEED` is the first change (default 1), `COUNT` how many there are at most, `MINUTES` how long to go on,
 //! `JOBS` how many at a time (default 2), `ALL=1` shows each change to both. Of eleven changes one is of two
-//! places. Exit status 1 where `btrfs check` alone complained, for no reason that is listed, or vlinder
-//! panicked.
+//! places. `EVERY_BIT=1` draws nothing: it changes each bit of each kind of field of each image once, in a
+//! field that `SEED` chooses (ten minutes). Exit status 1 where `btrfs check` alone complained, for no
+//! reason that is listed, or vlinder panicked.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -36,6 +37,8 @@ struct Work {
     subjects: Vec<(&'static str, ChangeableImage)>,
     next: AtomicU64,
     last: u64,
+    /// With it each bit of each kind once, in fields that this seed chooses.
+    bits_seed: Option<u64>,
     end: Duration,
     asks_always: bool,
     clock: SystemClock,
@@ -44,11 +47,26 @@ struct Work {
 
 impl Work {
     fn change(&self, seed: u64) -> (usize, bool, Change) {
+        if let Some(bits_seed) = self.bits_seed {
+            let (number, bit) = self.bit(seed);
+            return (number, false, self.subjects[number].1.one_bit(bit, bits_seed));
+        }
         let number = usize::try_from(seed % self.subjects.len() as u64).unwrap_or(0);
         let is_double = (seed / self.subjects.len() as u64).is_multiple_of(TWO_PLACES_EVERY);
         let subject = &self.subjects[number].1;
         let change = if is_double { subject.two_places(seed) } else { subject.one_byte(seed) };
         (number, is_double, change)
+    }
+
+    /// Of all bits of all images this one: the image, and the bit there.
+    fn bit(&self, number: u64) -> (usize, usize) {
+        let mut rest = usize::try_from(number).unwrap_or(0);
+        let mut image = 0;
+        while rest >= self.subjects[image].1.bits() {
+            rest -= self.subjects[image].1.bits();
+            image += 1;
+        }
+        (image, rest)
     }
 
     fn go_on(&self) -> Result<(), String> {
@@ -133,10 +151,18 @@ fn judges() -> Result<bool, String> {
         let (kinds, doubled) = subject.counts();
         println!("{name}: {kinds} kinds of fields, {doubled} pairs of kinds hold the same");
     }
+    let bits_seed = number("EVERY_BIT")?.map(|_| first);
+    let (first, last) = match bits_seed {
+        Some(_) => (0, subjects.iter().map(|(_, subject)| subject.bits() as u64).sum()),
+        None => (first, last),
+    };
+    if bits_seed.is_some() {
+        println!("{last} bits of all kinds");
+    }
     let clock = SystemClock::new();
     let end = clock.monotonic().saturating_add(Duration::from_secs(minutes.saturating_mul(60)));
     let (next, tally) = (AtomicU64::new(first), Mutex::default());
-    let work = Work { subjects, next, last, end, asks_always, clock, tally };
+    let work = Work { subjects, next, last, bits_seed, end, asks_always, clock, tally };
     let failures = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..jobs {

@@ -78,6 +78,33 @@ impl ChangeableImage {
         self.mutator.device().snapshot()
     }
 
+    /// How many bits the kinds of fields have.
+    #[must_use]
+    pub fn bits(&self) -> usize {
+        self.kinds.iter().map(|(_, targets)| bits(&targets[0])).sum()
+    }
+
+    /// One bit is changed: of all bits of all kinds of fields this one, in a field that the seed chooses.
+    ///
+    /// # Panics
+    /// Where there is no such bit.
+    #[must_use]
+    pub fn one_bit(&self, number: usize, seed: u64) -> Change {
+        let mut rest = number;
+        let of_kind = |(_, targets): &&(String, Vec<Target>)| {
+            let count = bits(&targets[0]);
+            let is_within = rest < count;
+            rest -= if is_within { 0 } else { count };
+            is_within
+        };
+        let (name, targets) = self.kinds.iter().find(of_kind).expect("a bit that there is");
+        let (within, flip) = (rest / 8, 1 << (rest % 8));
+        let fits = targets.iter().filter(|target| within < target.truth().len()).collect::<Vec<_>>();
+        let target = pick(&SeededRandom::new(seed.wrapping_add(number as u64)), &fits);
+        let name = format!("{name} byte {within} ^ {flip:#04x}");
+        Change { name, writes: self.writes(&[byte_of(target, within)], flip) }
+    }
+
     /// One byte is changed: of a field of any kind, or, each third time, any byte in use.
     #[must_use]
     pub fn one_byte(&self, seed: u64) -> Change {
@@ -172,6 +199,10 @@ impl ChangeableImage {
             }
         }
     }
+}
+
+fn bits(target: &Target) -> usize {
+    target.truth().len() * 8
 }
 
 fn byte_of(target: &Target, within: usize) -> Byte {

@@ -121,6 +121,14 @@ fn what_quota_groups_count_is_counted_again() {
         m.insert(RootId::QUOTA_TREE, QuotaStatus::KEY, &said.encode());
         assert_eq!(report(&m).findings, [], "{said:?}");
     }
+
+    // Groups of which nothing says whether they count.
+    let m = Mutator::new(&image);
+    let of_groups = [Type::QUOTA_GROUP_INFO, Type::QUOTA_GROUP_RELATION];
+    let count = m.all(RootId::QUOTA_TREE, |key, _| of_groups.contains(&key.item_type)).len();
+    m.remove(m.find(RootId::QUOTA_TREE, |key, _| key == QuotaStatus::KEY));
+    let at = Place { tree: Some(RootId::QUOTA_TREE), ..Place::default() };
+    assert_found(&m, FindingKind::QuotaStatusMissing { count }, at);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use vlinder_check::FindingKind;
 use vlinder_device::DeviceExt;
 use vlinder_format::block::BlockFault;
-use vlinder_format::superblock::SuperblockMirror;
+use vlinder_format::superblock::{SUPERBLOCK_FLAG_METADUMP, SuperblockMirror};
 use vlinder_format::{Generation, Level, Logical, RootId};
 use vlinder_testkit::require;
 
@@ -37,6 +37,13 @@ pub const DAMAGES: &[Damage] = &[
         m.change_superblock(|s| s.stripe_size = 32768);
         let expected = m.superblock.sector_size;
         only(FindingKind::SuperblockStripeSize { found: 32768, expected }, NOWHERE)
+    }),
+    ("restored by btrfs-image -o", |m| {
+        m.change_superblock(|s| s.flags |= SUPERBLOCK_FLAG_METADUMP);
+        only(
+            FindingKind::SuperblockMetadump { flags: m.superblock.flags | SUPERBLOCK_FLAG_METADUMP },
+            NOWHERE,
+        )
     }),
     ("root generation", |m| {
         let (found, root) = (m.superblock.generation, m.superblock.root);
