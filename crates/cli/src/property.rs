@@ -1,6 +1,7 @@
 //! The family `property`.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use serde_json::{Map, Value, json};
@@ -269,7 +270,11 @@ fn set(arguments: &PropertySetArguments, session: &Session) -> Result<ExitStatus
             let read_only = match value {
                 b"true" => true,
                 b"false" => false,
-                _ => return Err(Failure::usage("ro is true or false")),
+                _ => {
+                    let place = text::escaped(arguments.target.as_bytes());
+                    let value = text::escaped(value);
+                    return Err(Failure::usage(format!("{place}: ro is true or false, not {value}")));
+                }
             };
             set_read_only(&subject, read_only, arguments.force)?;
         }

@@ -4,7 +4,7 @@
 //! transaction handle is open that it is made through, and a commit that takes changes along begins by
 //! forgetting what was noted before ([`Background::begin_commit`]). What a commit that fails leaves is tried
 //! again at the interval. So each other change that is not committed is noted, and two periods without a
-//! further one later a commit begins.
+//! further one later a commit begins. Access times alone are not noted: they wait for the next commit.
 
 use std::time::Duration;
 

@@ -26,7 +26,11 @@ pub fn begin_at_once(store: &FileStore, reservation: Reservation) -> Result<Hand
     Ok(begun)
 }
 
-fn begin_unnoted(store: &FileStore, reservation: Reservation) -> Result<Handle<'_>> {
+/// As [`begin`], for changes that are noted already, or need no commit of their own.
+///
+/// # Errors
+/// As there.
+pub(crate) fn begin_unnoted(store: &FileStore, reservation: Reservation) -> Result<Handle<'_>> {
     match store.engine().begin(reservation) {
         Err(error) if error.is_no_space() && !store.write_back().is_empty() => {
             if let Err(error) = flush::flush_idle(store) {

@@ -4,7 +4,7 @@ use vlinder_base::sync::{Arc, Weak};
 use vlinder_format::inode::InodeItem;
 use vlinder_transaction::{ChangeKind, EngineError, Participant, Reservation};
 
-use crate::begin::begin;
+use crate::begin::begin_unnoted;
 use crate::file_store::FileStore;
 use crate::{Result, SpaceFailure, flush};
 
@@ -61,7 +61,8 @@ fn put_some(store: &FileStore, most: usize) -> Result<()> {
     // The handle comes first: an inode that is off the list is in the transaction before that can end, and
     // one for which there is no handle stays on it.
     let items = u32::try_from(most).unwrap_or(u32::MAX);
-    let mut handle = begin(store, Reservation::accepted(items).of(ChangeKind::Attributes))?;
+    // A change of an item was noted when it was made; an access time is not, and waits for a commit.
+    let mut handle = begin_unnoted(store, Reservation::accepted(items).of(ChangeKind::Attributes))?;
     let batch = store.dirty().take(most);
     let mut left = batch.iter();
     for node in left.by_ref() {

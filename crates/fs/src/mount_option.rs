@@ -7,7 +7,7 @@ use vlinder_codec::compress::CodecError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// No such option.
-    #[error("unknown option {name:?}; see the manual's list of mount options")]
+    #[error("unknown option {name:?}")]
     Unknown {
         /// The name.
         name: String,

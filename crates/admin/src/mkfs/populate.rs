@@ -223,7 +223,7 @@ impl Writer<'_> {
     /// What may end the copying before an entry is made.
     fn check(&self, directory: &SourceDirectory, entry: &Entry) -> Result<(), MkfsError> {
         self.check_interrupted()?;
-        if entry.identity == (self.population.target.file_system, self.population.target.inode) {
+        if entry.seen.identity == (self.population.target.file_system, self.population.target.inode) {
             return Err(MkfsError::TargetInSource { path: shown(&join(&directory.path, &entry.name)) });
         }
         Ok(())
@@ -261,7 +261,7 @@ impl Writer<'_> {
         self.check(directory, &entry)?;
         let parent = Arc::clone(&self.level().inode);
         let has_links = entry.links > 1 && !matches!(entry.kind, Kind::Directory);
-        let key = (parent.id().root, entry.identity);
+        let key = (parent.id().root, entry.seen.identity);
         if has_links && self.link(&parent, &entry, &key).map_err(|error| self.fail(&entry, error))? {
             return Ok(());
         }

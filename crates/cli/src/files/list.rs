@@ -1,10 +1,7 @@
 //! `ls`.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt as _;
-use std::path::Path;
 
 use clap::Args;
 use jiff::tz::TimeZone;
@@ -14,16 +11,16 @@ use vlinder_places::devices::Purpose;
 use vlinder_places::failure::{ExitStatus, Failure};
 use vlinder_places::image::{ImageArguments, Images};
 use vlinder_places::patterns;
-use vlinder_places::place::host::has_filesystem;
 use vlinder_places::place::{Directory, DirectoryNames, FileStatus, Location, Names};
 use vlinder_places::report;
 use vlinder_places::session::Session;
 use vlinder_places::tally::Tally;
-use vlinder_places::target::{Follow, Target, escape_image};
+use vlinder_places::target::Follow;
 use vlinder_places::text;
 use vlinder_places::times::short_time;
 use vlinder_places::units::{Base, Units};
 
+use super::image_root::root_of_image;
 use super::mode::{object, symbolic};
 
 /// List directories, in images or on the host.
@@ -122,20 +119,12 @@ pub fn run(arguments: &ListArguments, session: &Session) -> Result<ExitStatus, F
     Ok(listing.tally.ending())
 }
 
-/// Whether a path of the host is an image by itself, or names a part of a disk.
-fn is_image(path: &Path) -> bool {
-    let is_whole = path.metadata().is_ok_and(|found| found.is_file() || found.file_type().is_block_device())
-        && File::open(path).is_ok_and(|file| has_filesystem(&file).unwrap_or(false));
-    is_whole || vlinder_partitions::part_bytes(path).is_some()
-}
-
 impl Listing<'_> {
     fn target(&mut self, images: &Images<'_>, target: &OsString) -> Result<(), Failure> {
         if !self.arguments.directory
-            && let Ok(Target::Host(path)) = Target::parse(target)
-            && is_image(&path)
+            && let Some(root) = root_of_image(target)
         {
-            return self.target(images, &escape_image(&path, b"/"));
+            return self.target(images, &root);
         }
         // As ls(1) does: a link to a directory is followed, unless its own attributes are asked for.
         let follow = if self.arguments.long || self.arguments.directory { Follow::No } else { Follow::Yes };

@@ -7,6 +7,7 @@ mod dedupe;
 mod destination;
 mod filemap;
 mod guards;
+mod image_root;
 mod list;
 mod make;
 pub mod mode;

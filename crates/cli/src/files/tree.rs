@@ -16,6 +16,7 @@ use vlinder_places::tally::Tally;
 use vlinder_places::target::Follow;
 use vlinder_places::text;
 
+use super::image_root::root_of_image;
 use super::mode::type_name;
 
 /// Show directories and what is below them as a tree.
@@ -85,6 +86,8 @@ pub fn run(arguments: &TreeArguments, session: &Session) -> Result<ExitStatus, F
 
 impl Drawing<'_> {
     fn target(&mut self, images: &Images<'_>, target: &OsString) -> Result<(), Failure> {
+        let root = root_of_image(target);
+        let target = root.as_ref().unwrap_or(target);
         let location = images.locate(target, Purpose::Read, Follow::Yes)?;
         let directory = location.directory.enter(&location.name)?;
         if !self.session.json {

@@ -122,6 +122,19 @@ fn an_image_by_itself_stands_for_its_root() {
     std::fs::write(&plain, b"x").unwrap();
     assert_eq!(home.list(&[plain.to_str().unwrap()]), format!("{}\n", plain.display()));
     assert_eq!(home.list(&[image, ":/file"]), "/:\nfile\n/file\n");
+    let drawn = run(["tree", image]).done().text();
+    assert_eq!(drawn, run(["tree", &home.at("/")]).done().text());
+    assert!(drawn.contains("file\n\n0 directories, 1 file"), "{drawn}");
+}
+
+#[test]
+fn what_can_t_be_is_told_with_its_place() {
+    let home = Home::new("manners-told");
+    let long = "*".repeat(300);
+    run(["ls", &home.at(&format!("/{long}"))]).failed(2, &["a name has 255 bytes at most, this has 300"]);
+    let root = home.at("/");
+    let ended = run(["property", "set", &root, "ro", "maybe"]);
+    ended.failed(2, &[&format!("{root}: ro is true or false, not maybe")]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use vlinder_base::clock::{FixedClock, Timestamp};
 use vlinder_base::sync::Arc;
 use vlinder_base::thread;
 use vlinder_fs::data::Allocate;
-use vlinder_fs::{ContentTimes, Filesystem, Inode, OpenOptions, WriteOrigin};
+use vlinder_fs::{AccessTimes, ContentTimes, Filesystem, Inode, OpenOptions, WriteOrigin};
 use vlinder_testkit::kernel::btrfs_check_data;
 use vlinder_testkit::{Scratch, require};
 
@@ -215,6 +215,45 @@ fn much_data_is_written_before_a_writer_waits_or_commits() {
     assert_eq!(size_on_disk(&image, &scratch), None);
     assert_eq!(support::read(&filesystem, &file).len(), 7 << 20);
     drop(file);
+    filesystem.close().unwrap();
+    btrfs_check_data(&image).unwrap();
+}
+
+/// While files are only read the device is left alone until the interval's commit, also where an earlier
+/// change is being committed.
+#[test]
+fn access_times_ask_for_no_commit_of_their_own() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("background-access");
+    let image = image(&scratch, 256, &[]);
+    let clock = Arc::new(FixedClock::new(Timestamp::new(1_700_000_000, 0)));
+    let options = OpenOptions {
+        clock: Arc::clone(&clock) as _,
+        commit_interval: Duration::from_secs(3600),
+        idle_commit: Some(Duration::from_secs(1)),
+        access_times: AccessTimes::Strict,
+        ..OpenOptions::default()
+    };
+    let filesystem = Filesystem::open(&[&image], options).unwrap();
+    let (caller, root) = (root_user(), filesystem.root().unwrap());
+    let file = write(&filesystem, 300_000);
+    filesystem.sync().unwrap();
+    let generation = || filesystem.engine().generation();
+    let read_on = || {
+        filesystem.attributes().note_access(&file);
+        clock.advance(Duration::from_millis(400));
+        thread::sleep(Duration::from_millis(30));
+    };
+    let before = generation();
+    filesystem.names().create_directory(&caller, &root, b"change", 0o755).unwrap();
+    assert!(holds_within(Duration::from_secs(20), || {
+        read_on();
+        generation() > before
+    }));
+    let after = generation();
+    (0..100).for_each(|_| read_on());
+    assert_eq!(generation(), after);
+    drop((file, root));
     filesystem.close().unwrap();
     btrfs_check_data(&image).unwrap();
 }

@@ -1,5 +1,7 @@
 //! Directories of the host and of images, as one.
 
+use vlinder_format::directory::LONGEST_NAME;
+
 use super::attributes::{Attributed, Change};
 use super::content::{Renamed, Sink, Source};
 use super::host::HostDirectory;
@@ -7,6 +9,7 @@ use super::image::ImageDirectory;
 use super::names::{DirectoryNames, check_entry};
 use super::status::FileStatus;
 use crate::failure::{Failure, Kind};
+use crate::text::escaped;
 
 /// An open directory.
 #[derive(Clone)]
@@ -39,8 +42,14 @@ macro_rules! dispatch {
     };
 }
 
-/// As [`check_entry`], for what may be the open directory itself, too, which is called `.`.
+/// As [`check_entry`], for what may be the open directory itself, too, which is called `.`. Directories give
+/// out no name that is too long, so one is the user's.
 fn check_name(name: &[u8]) -> Result<(), Failure> {
+    if name.len() > LONGEST_NAME {
+        let text =
+            format!("{}: a name has {LONGEST_NAME} bytes at most, this has {}", escaped(name), name.len());
+        return Err(Failure::usage(text));
+    }
     if name == b"." { Ok(()) } else { check_entry(name) }
 }
 

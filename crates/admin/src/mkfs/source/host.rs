@@ -55,7 +55,7 @@ impl HostReading {
 impl FileBytes for HostReading {
     fn pieces<'a>(&'a self, directory: &SourceDirectory, entry: &Entry) -> Result<Pieces<'a>, SourceError> {
         let path = join(&directory.path, &entry.name);
-        let file = Arc::new(load::open_file(directory, &entry.name, entry.identity)?);
+        let file = Arc::new(load::open_file(directory, &entry.name, entry.seen)?);
         let ranges = if entry.may_have_holes {
             load::data_ranges(&file, entry.size_bytes)
                 .map_err(|errno| SourceError::call(&path, "lseek", errno))?
@@ -63,12 +63,13 @@ impl FileBytes for HostReading {
             core::iter::once(0..entry.size_bytes).collect()
         };
         let ranges = ranges.into_iter().filter(|range| !range.is_empty());
-        let (whole, whole_path, size_bytes) = (Arc::clone(&file), path.clone(), entry.size_bytes);
+        let (whole, whole_path, seen) = (Arc::clone(&file), path.clone(), entry.seen);
         let pieces =
             ranges.flat_map(move |range| RangePieces::new(self, Arc::clone(&file), path.clone(), range));
-        // A file that was cut has no data behind its end, which looks like a hole.
-        let cut = move || load::cut_short(&whole, &whole_path, size_bytes).map(Err);
-        Ok(Box::new(pieces.chain(core::iter::once_with(cut).flatten())))
+        // A file that was cut has no data behind its end, which looks like a hole; one that was written holds
+        // bytes of two states.
+        let changed = move || load::is_still(&whole, &whole_path, seen).err().map(Err);
+        Ok(Box::new(pieces.chain(core::iter::once_with(changed).flatten())))
     }
 }
 
@@ -184,8 +185,6 @@ fn work(job: Job, sector_bytes: usize, rules: &EntryRules) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use vlinder_base::clock::Timestamp;
     use vlinder_testkit::Scratch;
 
@@ -194,10 +193,10 @@ mod tests {
     use super::*;
     use crate::mkfs::owner_table::OwnerTable;
 
-    /// Cuts a file once it was seen, and reads it then.
-    struct Cutting(PathBuf);
+    /// Has something done to a file once it was seen, and reads it then.
+    struct Meanwhile<F: FnMut()>(F);
 
-    impl Sink for Cutting {
+    impl<F: FnMut()> Sink for Meanwhile<F> {
         type Error = SourceError;
 
         fn take(
@@ -206,7 +205,7 @@ mod tests {
             directory: &SourceDirectory,
             entries: Vec<Entry>,
         ) -> Result<(), SourceError> {
-            std::fs::File::options().write(true).open(&self.0).unwrap().set_len(10).unwrap();
+            (self.0)();
             entries.iter().try_for_each(|entry| reading.contents(directory, entry, |_, _| Ok(())))
         }
 
@@ -226,6 +225,26 @@ mod tests {
         let scratch = Scratch::new("cut-source");
         let path = scratch.join("sparse");
         std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let cut = || std::fs::File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
+        assert_eq!(read_meanwhile(&scratch, cut), Err(SourceError::changed(b"sparse")));
+    }
+
+    #[test]
+    fn a_file_that_is_written_meanwhile_is_not_stored_mixed() {
+        let scratch = Scratch::new("written-source");
+        let path = scratch.join("large");
+        std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+        assert_eq!(read_meanwhile(&scratch, || {}), Ok(()));
+        let write = || {
+            // Older kernels take their times from a clock that ticks every ten milliseconds at most.
+            thread::sleep(std::time::Duration::from_millis(20));
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, b"new", 1 << 19).unwrap();
+        };
+        assert_eq!(read_meanwhile(&scratch, write), Err(SourceError::changed(b"large")));
+    }
+
+    fn read_meanwhile(scratch: &Scratch, meanwhile: impl FnMut()) -> Result<(), SourceError> {
         let rules = EntryRules {
             owner: None,
             table: OwnerTable::default(),
@@ -233,7 +252,6 @@ mod tests {
             private_attributes: PrivateAttributes::of_host(),
         };
         let root = open_source(scratch.path()).unwrap();
-        let taken = read(root, &rules, 1, 4096, |reading| reading.give_to(&mut Cutting(path)));
-        assert_eq!(taken.unwrap(), Err(SourceError::changed(b"sparse")));
+        read(root, &rules, 1, 4096, |reading| reading.give_to(&mut Meanwhile(meanwhile))).unwrap()
     }
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use vlinder_base::clock::Timestamp;
 
 use super::directory::{SourceDirectory, join};
-use super::entry::{Attribute, Content, Entry, Kind};
+use super::entry::{Attribute, Content, Entry, FileState, Kind};
 use super::error::{SourceError, shown};
 use super::rules::EntryRules;
 
@@ -19,6 +19,8 @@ use super::rules::EntryRules;
 const LOADED_FILE_BYTES: u64 = 256 << 10;
 /// Bytes of files that a part brings with it; what is beyond is read when it is written.
 const LOADED_PART_BYTES: u64 = 1 << 20;
+/// How often a file is looked at that is written meanwhile.
+const LOOKS: usize = 4;
 /// The largest value and the longest list of names that Linux knows.
 const LARGEST_ATTRIBUTE: usize = 65536;
 
@@ -50,7 +52,18 @@ impl Loader<'_> {
         SourceError::call(&join(&self.directory.path, self.name), call, errno)
     }
 
+    /// A file that is written meanwhile is looked at again, a few times.
     fn load(&self, budget: &mut u64) -> Result<Entry, SourceError> {
+        for _ in 1..LOOKS {
+            match self.load_once(budget) {
+                Err(SourceError::Changed { .. }) => {}
+                loaded => return loaded,
+            }
+        }
+        self.load_once(budget)
+    }
+
+    fn load_once(&self, budget: &mut u64) -> Result<Entry, SourceError> {
         let status = rustix::fs::statat(self.directory.file(), self.name, AtFlags::SYMLINK_NOFOLLOW);
         let status = status.map_err(|errno| self.fail("stat", errno))?;
         let file_type = FileType::from_raw_mode(status.st_mode);
@@ -94,18 +107,21 @@ impl Loader<'_> {
             // Its attributes, capabilities among them, are those of the file whose owner was seen.
             return Ok((Content::Unread, Some(self.open(status)?)));
         }
-        *budget -= size;
-        let file = self.open(status)?;
+        let file = open_unseen(self.directory, self.name)?;
         let bytes = read_range(&file, 0, usize::try_from(size).unwrap_or(usize::MAX), self.sector_bytes);
         let bytes = bytes.map_err(|errno| self.fail("read", errno))?;
-        if u64::try_from(bytes.len()) != Ok(size) {
-            return Err(SourceError::changed(&join(&self.directory.path, self.name)));
-        }
+        // One look, after the bytes were read, tells whether they are of the file that was seen, and its own.
+        self.is_still(&file, status)?;
+        *budget -= size;
         Ok((Content::Loaded(bytes), Some(file)))
     }
 
     fn open(&self, status: &Stat) -> Result<OwnedFd, SourceError> {
-        open_file(self.directory, self.name, (status.st_dev, status.st_ino))
+        open_file(self.directory, self.name, FileState::of(status))
+    }
+
+    fn is_still(&self, file: &OwnedFd, status: &Stat) -> Result<(), SourceError> {
+        is_still(file, &join(&self.directory.path, self.name), FileState::of(status))
     }
 
     fn attributes(&self, file: Option<&OwnedFd>) -> Result<Vec<Attribute>, SourceError> {
@@ -178,7 +194,7 @@ fn entry(name: Vec<u8>, kind: Kind, status: &Stat, attributes: Vec<Attribute>) -
     Entry {
         name,
         kind,
-        identity: (status.st_dev, status.st_ino),
+        seen: FileState::of(status),
         links: status.st_nlink,
         permissions: status.st_mode & 0o7777,
         user: status.st_uid,
@@ -200,20 +216,31 @@ pub(super) fn may_have_holes(status: &Stat) -> bool {
 /// its mode above all, is never given to the bytes of another.
 ///
 /// # Errors
-/// What the system says; another file has taken its name.
-pub(in super::super) fn open_file(
+/// What the system says; it was written since, or another file has taken its name.
+pub(super) fn open_file(
     directory: &SourceDirectory,
     name: &[u8],
-    identity: (u64, u64),
+    seen: FileState,
 ) -> Result<OwnedFd, SourceError> {
-    let fail = |call, errno| SourceError::call(&join(&directory.path, name), call, errno);
-    let file = open_quietly(directory.file(), name, OFlags::NOFOLLOW | OFlags::NONBLOCK)
-        .map_err(|errno| fail("open", errno))?;
-    let found = rustix::fs::fstat(&file).map_err(|errno| fail("stat", errno))?;
-    if (found.st_dev, found.st_ino) != identity {
-        return Err(SourceError::changed(&join(&directory.path, name)));
-    }
+    let file = open_unseen(directory, name)?;
+    is_still(&file, &join(&directory.path, name), seen)?;
     Ok(file)
+}
+
+/// Opens a file of which nobody has asked yet whether it is the one that was seen.
+fn open_unseen(directory: &SourceDirectory, name: &[u8]) -> Result<OwnedFd, SourceError> {
+    open_quietly(directory.file(), name, OFlags::NOFOLLOW | OFlags::NONBLOCK)
+        .map_err(|errno| SourceError::call(&join(&directory.path, name), "open", errno))
+}
+
+/// A file is the one that was seen, and nobody has written it since: neither bytes of two states, nor bytes
+/// of one with the attributes of another, are stored.
+///
+/// # Errors
+/// [`SourceError::Changed`], and what the system says.
+pub(super) fn is_still(file: &OwnedFd, path: &[u8], seen: FileState) -> Result<(), SourceError> {
+    let status = rustix::fs::fstat(file).map_err(|errno| SourceError::call(path, "stat", errno))?;
+    if FileState::of(&status) == seen { Ok(()) } else { Err(SourceError::changed(path)) }
 }
 
 /// Opens for reading, without changing the access time where that is allowed.
@@ -272,15 +299,6 @@ pub(in super::super) fn data_ranges(file: &OwnedFd, size: u64) -> Result<Vec<cor
     Ok(ranges)
 }
 
-/// Why a file is not read to the end that it had: it has become shorter, or the system does not say.
-pub(super) fn cut_short(file: &OwnedFd, path: &[u8], size: u64) -> Option<SourceError> {
-    match rustix::fs::fstat(file) {
-        Ok(status) if status.st_size.unsigned_abs() < size => Some(SourceError::changed(path)),
-        Ok(_) => None,
-        Err(errno) => Some(SourceError::call(path, "stat", errno)),
-    }
-}
-
 type Failed = (&'static str, Errno);
 
 /// All attributes that the caller can list and that the rules keep, in the order of their names.
@@ -322,8 +340,6 @@ fn attributes(
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use vlinder_testkit::Scratch;
 
     use super::*;
@@ -334,10 +350,10 @@ mod tests {
         for name in ["seen", "other"] {
             std::fs::write(scratch.join(name), name).unwrap();
         }
-        let status = scratch.join("seen").metadata().unwrap();
+        let status = rustix::fs::stat(scratch.join("seen")).unwrap();
         let file = OwnedFd::from(std::fs::File::open(scratch.path()).unwrap());
         let directory = SourceDirectory::of_host(file, Vec::new());
-        let open = || open_file(&directory, b"seen", (status.dev(), status.ino()));
+        let open = || open_file(&directory, b"seen", FileState::of(&status));
         assert!(open().is_ok());
         std::fs::rename(scratch.join("other"), scratch.join("seen")).unwrap();
         assert_eq!(open().unwrap_err(), SourceError::changed(b"seen"));

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use vlinder_base::clock::Timestamp;
 
 use super::directory::join;
-use super::entry::{Content, Entry, Kind};
+use super::entry::{Content, Entry, FileState, Kind};
 use super::error::{SourceError, shown};
 use super::private_attributes::PrivateAttributes;
 use crate::mkfs::owner_table::{OwnerTable, TableKind, TableNode};
@@ -99,7 +99,7 @@ impl EntryRules {
             name: name.to_vec(),
             kind,
             // No file of the host has it, and what has one name is not asked for it.
-            identity: (u64::MAX, u64::MAX),
+            seen: FileState::still((u64::MAX, u64::MAX)),
             links: 1,
             permissions: 0,
             user: 0,

@@ -28,7 +28,7 @@ use vlinder_device::HostIdentity;
 pub use fault::ArchiveFault;
 
 use super::directory::{SourceDirectory, join};
-use super::entry::{Content, Entry, Kind};
+use super::entry::{Content, Entry, FileState, Kind};
 use super::error::SourceError;
 use super::list::NAMES_IN_PART;
 use super::load::read_range;
@@ -157,7 +157,7 @@ impl Archive {
         Entry {
             name: name.to_vec(),
             kind,
-            identity: (ARCHIVE_IDENTITY, id.0 as u64),
+            seen: FileState::still((ARCHIVE_IDENTITY, id.0 as u64)),
             links: node.names,
             permissions: node.permissions,
             user: node.user,
@@ -298,7 +298,7 @@ impl<'a> ArchiveReading<'a> {
 impl FileBytes for ArchiveReading<'_> {
     fn pieces<'a>(&'a self, directory: &SourceDirectory, entry: &Entry) -> Result<Pieces<'a>, SourceError> {
         let path = join(&directory.path, &entry.name);
-        let id = usize::try_from(entry.identity.1).map(NodeId);
+        let id = usize::try_from(entry.seen.identity.1).map(NodeId);
         let Some(NodeKind::Regular { ranges, .. }) = id.ok().map(|id| &self.archive.tree.node(id).kind)
         else {
             return Err(SourceError::changed(&path));
