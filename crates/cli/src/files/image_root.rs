@@ -8,8 +8,8 @@ use std::path::Path;
 use vlinder_places::place::host::has_filesystem;
 use vlinder_places::target::{Target, escape_image};
 
-/// The root of what is in an image, where a target names the image alone, or a part of a disk: a verb that lists
-/// it means that.
+/// The root of what is in an image, where a target names the image alone, or a part of a disk: a verb that
+/// lists it means that.
 pub(super) fn root_of_image(target: &OsStr) -> Option<OsString> {
     match Target::parse(target) {
         Ok(Target::Host(path)) if is_image(&path) => Some(escape_image(&path, b"/")),
