@@ -5,7 +5,8 @@ use std::io::Write;
 use vlinder_base::sync::Arc;
 use vlinder_forest::Difference;
 use vlinder_format::Key;
-use vlinder_format::directory::DirectoryEntries;
+use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
+use vlinder_format::directory::{DirectoryEntries, ENTRY_HEADER_SIZE};
 use vlinder_format::inode::{FileType, InodeItem};
 
 use super::content::ContentTurn;
@@ -17,6 +18,12 @@ use crate::wire::{Command, Protocol, Times};
 
 /// Set by root alone, and dropped by whatever changes owner or content: it comes after both.
 const CAPABILITIES: &[u8] = b"security.capability";
+
+/// Where an item and a longer value of it take more than a leaf together, Linux replaces the one by the other
+/// only if the leaf has room by chance, and says ENOSPC else (`split_leaf` and `btrfs_setxattr`): there the old
+/// value goes first. The receiver has leaves of so many bytes at least: a block of 4 KiB without its header
+/// and the header of one item.
+const LEAST_LEAF_BYTES: usize = 4096 - HEADER_SIZE - ITEM_HEADER_SIZE;
 
 /// An inode of the new state while its items come, in the order of their keys.
 pub(super) struct InodeTurn {
@@ -55,6 +62,10 @@ impl InodeTurn {
         lists: &mut DefaultLists,
         output: &mut Output<'_, W>,
     ) -> Result<(), SendError> {
+        let old_bytes = match difference {
+            Difference::Removed(old) | Difference::Changed { old, .. } => old.len(),
+            Difference::Added(_) => 0,
+        };
         let (before, after) = match difference {
             Difference::Removed(old) => (entries(key, old)?, Vec::new()),
             Difference::Added(new) => (Vec::new(), entries(key, new)?),
@@ -72,6 +83,10 @@ impl InodeTurn {
             } else if name == DEFAULT_LIST {
                 lists.note_given(self.identity);
             } else {
+                let was_shorter = before.iter().any(|(old, had)| *old == name && had.len() < value.len());
+                if was_shorter && old_bytes.saturating_add(entry_bytes(name, value)) > LEAST_LEAF_BYTES {
+                    output.put(&Command::RemoveXattr { path: &self.path, name })?;
+                }
                 output.put(&Command::SetXattr { path: &self.path, name, value })?;
             }
         }
@@ -121,6 +136,11 @@ pub(super) fn times_of(item: &InodeItem) -> Times {
 
 /// Name and value of an extended attribute.
 type Attribute<'a> = (&'a [u8], &'a [u8]);
+
+/// What an attribute takes of its item.
+const fn entry_bytes(name: &[u8], value: &[u8]) -> usize {
+    ENTRY_HEADER_SIZE.saturating_add(name.len()).saturating_add(value.len())
+}
 
 /// The attributes in an item.
 fn entries(key: Key, item: &[u8]) -> Result<Vec<Attribute<'_>>, SendError> {

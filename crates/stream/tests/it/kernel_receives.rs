@@ -342,6 +342,33 @@ fn snapshots_travel_full_and_incremental() {
     }
 }
 
+/// Linux replaces a value by a longer one only where the leaf has room for it: its own stream ends in ENOSPC.
+#[test]
+fn extended_attributes_that_grow_are_received() {
+    require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("python3"));
+    let scratch = Scratch::in_memory("stream-grown-attributes");
+    let names = ["source", "target", "full", "changes"];
+    let [source, target, full, changes] = names.map(|name| scratch.join(name));
+    let set = |bytes: u32| format!("[os.setxattr('f', 'user.' + n, n.encode() * {bytes}) for n in 'abc']");
+    for (node_bytes, before, after) in [(16384, 6000, 12000), (16384, 2000, 2100), (4096, 1800, 2900)] {
+        let options = format!("-n {node_bytes}");
+        make_with(&source, &options);
+        let first = format!("touch f; python3 -c \"import os; {}\"", set(before));
+        let remove = "[os.removexattr('f', 'user.' + n) for n in 'abc']";
+        let then = format!("python3 -c \"import os; {remove}; {}\"", set(after));
+        let expected = have_linux_change(&source, (&first, &then));
+        send_to(&source, None, b"s1", &full);
+        send_to(&source, Some(b"s1"), b"s2", &changes);
+        make_with(&target, &options);
+        let mount = KernelMount::of(&[&target], "", ALLOWED).unwrap();
+        for stream in [&full, &changes] {
+            bash(mount.path(), &format!("btrfs receive -q -f {} .", stream.display()));
+        }
+        mount.unmount().unwrap();
+        assert_eq!(look_of_linux(&target), expected, "nodes of {node_bytes}");
+    }
+}
+
 #[test]
 fn terabyte_holes_travel_as_holes() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("xfs_io"), Tool("python3"));
