@@ -19,10 +19,10 @@ use crate::wire::{Command, Protocol, Times};
 /// Set by root alone, and dropped by whatever changes owner or content: it comes after both.
 const CAPABILITIES: &[u8] = b"security.capability";
 
-/// Where an item and a longer value of it take more than a leaf together, Linux replaces the one by the other
-/// only if the leaf has room by chance, and says ENOSPC else (`split_leaf` and `btrfs_setxattr`): there the old
-/// value goes first. The receiver has leaves of so many bytes at least: a block of 4 KiB without its header
-/// and the header of one item.
+/// Where an item and a longer value of it take more than a leaf together, Linux replaces the one by the
+/// other only if the leaf has room by chance, and says ENOSPC else (`split_leaf` and `btrfs_setxattr`): there
+/// the old value goes first. The receiver has leaves of so many bytes at least: a block of 4 KiB without its
+/// header and the header of one item.
 const LEAST_LEAF_BYTES: usize = 4096 - HEADER_SIZE - ITEM_HEADER_SIZE;
 
 /// An inode of the new state while its items come, in the order of their keys.
