@@ -58,8 +58,8 @@ pub fn seek(store: &FileStore, node: &FileNode, cache: &OpenCache, offset: u64, 
 }
 
 /// Whether no sector that a range touches has space or unflushed bytes; what lies behind the end of the file
-/// and has no space is a hole, too. A range is none that no file can have. The caller holds the operation lock
-/// exclusively.
+/// and has no space is a hole, too. A range that no file can have is none. The caller holds the operation
+/// lock exclusively.
 ///
 /// # Errors
 /// What the trees met.

@@ -82,8 +82,8 @@ impl Fullness {
         let makes_mirrored = is_mirrored(profile_of_new_chunks(profiles, present(&report.devices).count()));
         let is_frozen = |kind: &KindReport| makes_mirrored && is_unmirrored(kind.flags);
         let is_free_data = |kind: &KindReport| is_data(kind) && !is_frozen(kind);
-        // Groups on devices of a seed are read-only as well (`btrfs_chunk_writeable`, fs/btrfs/volumes.c), and
-        // `btrfs_account_ro_block_groups_free_space` takes what is free in such groups of data off.
+        // Groups on devices of a seed are read-only as well (`btrfs_chunk_writeable`, fs/btrfs/volumes.c),
+        // and `btrfs_account_ro_block_groups_free_space` takes what is free in such groups of data off.
         let writable = |kind: &KindReport| kind.free_bytes().saturating_sub(kind.seed_free_bytes);
         let free_data = sum(&|kind| if is_free_data(kind) { on_devices(kind, writable(kind)) } else { 0 });
         let unallocated = unallocated_for_data(&report.devices, profiles);
