@@ -140,7 +140,7 @@ fn a_hole_in_a_hole_changes_nothing_and_any_other_does() {
                 permissions: Some(0o6755),
                 modification_time: Some(SetTime::At(LONG_AGO)),
                 change_time: Some(LONG_AGO),
-                ..size.clone()
+                ..size
             };
             filesystem.attributes().set(&root_user(), &file, &again).unwrap();
             if is_flushed {

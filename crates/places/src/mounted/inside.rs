@@ -160,7 +160,7 @@ mod tests {
 
     /// What was found, or why nothing was.
     fn outcome(found: rustix::io::Result<OwnedFd>) -> Result<(u64, u64), Errno> {
-        found.and_then(|found| rustix::fs::fstat(found)).map(|status| (status.st_dev, status.st_ino))
+        found.and_then(rustix::fs::fstat).map(|status| (status.st_dev, status.st_ino))
     }
 
     fn compare(root: &OwnedFd, path: &[u8]) -> [Result<(u64, u64), Errno>; 3] {
