@@ -122,7 +122,7 @@ pub use refusal::DataRefusal;
 pub use replace::replace_content;
 pub use rewrite::{InlineHasNoParts, ItemChanges, ReferenceChange, Rewrite};
 pub use sectors::MAX_FILE_SIZE;
-pub use seek::{MappedExtent, Seek, extent_map, seek};
+pub use seek::{MappedExtent, Seek, extent_map, is_hole, seek};
 pub use space_failure::SpaceFailure;
 pub use stored_bytes::{ContentSource, StoredBytes, StoredBytesError, StoredRun};
 pub use tries::Tries;

@@ -1,4 +1,5 @@
-//! Where a file has data and where holes: SEEK_DATA, SEEK_HOLE, and the extent map with fiemap's facts.
+//! Where a file has data and where holes: SEEK_DATA, SEEK_HOLE, whether a range is one hole, and the extent
+//! map with fiemap's facts.
 //!
 //! Unflushed data are looked for only in holes and preallocated ranges, only if the file has any, and from
 //! where the last search of the same open file ended.
@@ -16,6 +17,7 @@ use crate::file_data::DELALLOC;
 use crate::file_node::FileNode;
 use crate::file_store::FileStore;
 use crate::open_cache::OpenCache;
+use crate::sectors::MAX_FILE_SIZE;
 use crate::{DataRefusal, Result, items};
 
 /// What to seek for.
@@ -53,6 +55,32 @@ pub fn seek(store: &FileStore, node: &FileNode, cache: &OpenCache, offset: u64, 
         (None, Seek::Hole) => Ok(size),
         (None, Seek::Data) => Err(DataRefusal::NoSuchOffset.into()),
     }
+}
+
+/// Whether no sector that a range touches has space or unflushed bytes; what lies behind the end of the file
+/// and has no space is a hole, too. A range that no file can have is none. The caller holds the operation
+/// lock exclusively.
+///
+/// # Errors
+/// What the trees met.
+pub fn is_hole(store: &FileStore, node: &FileNode, offset: u64, length: u64) -> Result<bool> {
+    let sector_size = u64::from(store.sector_size());
+    let range = ByteRange::with_length(offset, length);
+    let Some(range) = range.filter(|range| !range.is_empty() && range.end() <= MAX_FILE_SIZE) else {
+        return Ok(false);
+    };
+    let start = range.start() / sector_size * sector_size;
+    let sectors = ByteRange::new(start, range.end().next_multiple_of(sector_size)).unwrap_or(range);
+    let (cache, mut has_space) = (OpenCache::new(), false);
+    RunSearch::new(store, node, &cache).walk(sectors, |_, kind| {
+        has_space = match kind {
+            Kind::Nothing => false,
+            Kind::Item(extent) => !extent.is_hole(),
+            Kind::Unflushed => true,
+        };
+        has_space
+    })?;
+    Ok(!has_space)
 }
 
 /// What fiemap says of a run of a file.

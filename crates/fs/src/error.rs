@@ -6,7 +6,8 @@ use vlinder_data::{BytesError, DataError, DataRefusal, InodeId, SpaceFailure};
 use vlinder_device::DeviceError;
 use vlinder_extent_state::StateError;
 use vlinder_forest::ForestError;
-use vlinder_format::{Damage, RootId};
+use vlinder_format::file_extent::FileExtentFault;
+use vlinder_format::{Damage, Fault, RootId};
 use vlinder_partitions::{OpenError, PartitionError};
 use vlinder_transaction::EngineError;
 use vlinder_tree::TreeError;
@@ -191,7 +192,8 @@ impl From<PartitionError> for FsError {
 
 impl FsError {
     /// What a system call returns for this error; EIO for damage and failing devices, EBUSY for one that
-    /// another holds.
+    /// another holds. EUCLEAN for items that are sound, but belong to no file of this type: there Linux finds
+    /// the damage behind the rules of a leaf (`btrfs_get_extent`, fs/btrfs/inode.c).
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
@@ -207,6 +209,9 @@ impl FsError {
             Self::Partition(error) => Errno::from_raw_os_error(error.errno()),
             Self::Volume(error) if error.full_host().is_some() => Errno::NOSPC,
             Self::Data(error) if error.lacks_codec() => Errno::OPNOTSUPP,
+            Self::Damage(Damage { fault: Fault::FileExtent(FileExtentFault::LinkNotInline), .. }) => {
+                Errno::UCLEAN
+            }
             Self::Tree(_)
             | Self::Damage(_)
             | Self::Volume(_)

@@ -314,6 +314,11 @@ impl FileContent<'_> {
             }
         };
         self.check_change(inode, refusing)?;
+        // Linux looks first, too (`find_first_non_hole` in `btrfs_punch_hole`, fs/btrfs/file.c): a hole in a
+        // hole moves no times and takes no privileges.
+        if what == Allocate::PunchHole && vlinder_data::is_hole(self.store(), inode.node(), offset, length)? {
+            return Ok(FileChange { length_bytes: length, mode_changed: false });
+        }
         let mode_changed = self.begin_change(caller, inode, origin)?;
         let _noting = self.store().background().noting();
         with_room(self.engine(), || {

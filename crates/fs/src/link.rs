@@ -102,7 +102,8 @@ pub(crate) fn link(
 /// it.)
 ///
 /// # Errors
-/// [`Refusal::InvalidArgument`] for any other file; what reading met, fewer bytes among it.
+/// [`Refusal::InvalidArgument`] for any other file; what reading met, fewer bytes and an extent on disk among
+/// it.
 pub(crate) fn read_link(engine: &Engine, inode: &Inode) -> Result<Vec<u8>> {
     if inode.file_type() != FileType::SymbolicLink {
         return Err(Refusal::InvalidArgument.into());
@@ -126,7 +127,7 @@ pub(crate) fn read_link(engine: &Engine, inode: &Inode) -> Result<Vec<u8>> {
             Ok(target)
         }
         FileExtentContent::Regular(_) | FileExtentContent::Preallocated(_) => {
-            Err(Refusal::NotSupported.into())
+            Err(Damage::new(FileExtentFault::LinkNotInline, found.place(tree.id())).into())
         }
     }
 }

@@ -71,7 +71,6 @@ impl Fullness {
         let sum = |of: &dyn Fn(&KindReport) -> u64| report.kinds.iter().map(of).fold(0, u64::saturating_add);
         let is_data = |kind: &KindReport| kind.flags.has(BlockGroupFlags::DATA);
         let is_metadata = |kind: &KindReport| kind.flags.has(BlockGroupFlags::METADATA);
-        let free = |kind: &KindReport| kind.total_bytes.saturating_sub(kind.occupied_bytes());
         let on_devices = |kind: &KindReport, bytes: u64| bytes.saturating_mul(kind.flags.copies());
         let data = || report.kinds.iter().filter(|kind| is_data(kind));
         // Of several profiles, Linux takes the last in the order of its table.
@@ -79,13 +78,17 @@ impl Fullness {
         let last = Profile::ALL.into_iter().rev().find(|one| data().any(|kind| is_of(kind, *one)));
         let factor = last.map_or(1, |profile| u64::from(profile.copies()));
         let reserve = report.linux_reserve_bytes;
-        let is_frozen =
-            |kind: &KindReport| is_unmirrored(kind.flags) && data().any(|other| is_mirrored(other.flags));
-        let is_free_data = |kind: &KindReport| is_data(kind) && !is_frozen(kind);
-        let free_data = sum(&|kind| if is_free_data(kind) { on_devices(kind, free(kind)) } else { 0 });
         let profiles = data().fold(0, |bits, kind| bits | profile_bit(kind.flags));
+        let makes_mirrored = is_mirrored(profile_of_new_chunks(profiles, present(&report.devices).count()));
+        let is_frozen = |kind: &KindReport| makes_mirrored && is_unmirrored(kind.flags);
+        let is_free_data = |kind: &KindReport| is_data(kind) && !is_frozen(kind);
+        // Groups on devices of a seed are read-only as well (`btrfs_chunk_writeable`, fs/btrfs/volumes.c),
+        // and `btrfs_account_ro_block_groups_free_space` takes what is free in such groups of data off.
+        let writable = |kind: &KindReport| kind.free_bytes().saturating_sub(kind.seed_free_bytes);
+        let free_data = sum(&|kind| if is_free_data(kind) { on_devices(kind, writable(kind)) } else { 0 });
         let unallocated = unallocated_for_data(&report.devices, profiles);
-        let free_metadata = sum(&|kind| if is_metadata(kind) { on_devices(kind, free(kind)) } else { 0 });
+        let free_metadata =
+            sum(&|kind| if is_metadata(kind) { on_devices(kind, kind.free_bytes()) } else { 0 });
         let is_mixed = report.kinds.iter().any(|kind| is_data(kind) && is_metadata(kind));
         let lacks_metadata =
             !is_mixed && !report.can_make_metadata && free_metadata < reserve.saturating_add(THRESHOLD_BYTES);
@@ -105,10 +108,10 @@ fn profile_bit(flags: BlockGroupFlags) -> u64 {
     }
 }
 
-/// Where there are groups of both kinds, Linux makes the unmirrored ones read-only when it mounts, and what
-/// is free in them does not count (`btrfs_read_block_groups`).
-fn is_mirrored(flags: BlockGroupFlags) -> bool {
-    !is_unmirrored(flags)
+/// Where new chunks are mirrored, Linux makes groups without a mirror read-only when it mounts, and what is
+/// free in them does not count (`btrfs_read_block_groups`, fs/btrfs/block-group.c).
+fn is_mirrored(profile: Profile) -> bool {
+    !is_unmirrored(profile.flags())
 }
 
 fn is_unmirrored(flags: BlockGroupFlags) -> bool {
@@ -148,14 +151,17 @@ fn spread_of(profile: Profile, devices: usize) -> usize {
     }
 }
 
+fn present(devices: &[DeviceReport]) -> impl Iterator<Item = &DeviceReport> {
+    devices.iter().filter(|device| !device.is_missing)
+}
+
 /// Bytes of devices that new chunks of data may take, as Linux reckons them (`btrfs_calc_avail_data_space`):
 /// from the device with the least room up, as much as it has is taken from it and from as many before it as a
 /// chunk is spread over.
 fn unallocated_for_data(devices: &[DeviceReport], profiles: u64) -> u64 {
-    let present = || devices.iter().filter(|device| !device.is_missing);
-    let profile = profile_of_new_chunks(profiles, present().count());
+    let profile = profile_of_new_chunks(profiles, present(devices).count());
     let least_bytes = u64::from(profile.facts().stripes_per_device) * STRIPE_LENGTH;
-    let mut rooms: Vec<u64> = present()
+    let mut rooms: Vec<u64> = present(devices)
         .map(|device| {
             device.total_bytes.saturating_sub(device.allocated_bytes) / STRIPE_LENGTH * STRIPE_LENGTH
         })
@@ -163,7 +169,7 @@ fn unallocated_for_data(devices: &[DeviceReport], profiles: u64) -> u64 {
         .map(|bytes| bytes - RESERVED_BYTES)
         .collect();
     rooms.sort_unstable_by(|left, right| right.cmp(left));
-    let mut spread = spread_of(profile, present().count());
+    let mut spread = spread_of(profile, present(devices).count());
     let mut available = 0_u64;
     while rooms.len() >= usize::from(profile.facts().min_devices) {
         spread = spread.min(rooms.len());

@@ -325,18 +325,21 @@ impl SpaceManager {
         self.ledger.state.lock().groups.iter().count()
     }
 
-    /// Sums by content and profile.
-    pub fn kinds(&self) -> Vec<KindReport> {
+    /// Sums by content and profile. `is_on_seed` says of which groups the devices are a seed's.
+    pub fn kinds(&self, is_on_seed: impl Fn(GroupRange) -> bool) -> Vec<KindReport> {
         let state = self.ledger.state.lock();
         let mut kinds: Vec<KindReport> = Vec::new();
         for group in state.groups.iter() {
             let used = group.used + group.reserved + group.pinned;
+            let unused = group.range.length.saturating_sub(group.used);
+            let seed_free_bytes = if is_on_seed(group.range) { unused } else { 0 };
             match kinds.iter_mut().find(|kind| kind.flags == group.flags) {
                 Some(kind) => {
                     kind.total_bytes += group.range.length;
                     kind.used_bytes += used;
                     kind.pinned_bytes += group.pinned;
                     kind.reserved_bytes += group.reserved;
+                    kind.seed_free_bytes += seed_free_bytes;
                 }
                 None => kinds.push(KindReport {
                     flags: group.flags,
@@ -344,6 +347,7 @@ impl SpaceManager {
                     used_bytes: used,
                     pinned_bytes: group.pinned,
                     reserved_bytes: group.reserved,
+                    seed_free_bytes,
                 }),
             }
         }

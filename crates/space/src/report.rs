@@ -16,6 +16,8 @@ pub struct KindReport {
     pub pinned_bytes: u64,
     /// Bytes of it that are held for what no extent item tells of yet.
     pub reserved_bytes: u64,
+    /// Bytes of it that nothing uses, and nothing can: they are in groups on devices of a seed.
+    pub seed_free_bytes: u64,
 }
 
 impl KindReport {
@@ -23,6 +25,12 @@ impl KindReport {
     #[must_use]
     pub const fn occupied_bytes(&self) -> u64 {
         self.used_bytes.saturating_sub(self.pinned_bytes).saturating_sub(self.reserved_bytes)
+    }
+
+    /// Bytes that hold nothing, as Linux counts them, those on devices of a seed among them.
+    #[must_use]
+    pub const fn free_bytes(&self) -> u64 {
+        self.total_bytes.saturating_sub(self.occupied_bytes())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Chunks as the running transaction has changed them, and what the devices have room for beside.
 
+use std::collections::HashSet;
+
 use vlinder_base::metrics::{Counter, Registry, Unit};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard};
 use vlinder_format::chunk::{BlockGroupFlags, Chunk, Profile, STRIPE_LENGTH, Stripe};
@@ -301,14 +303,27 @@ impl ChunkWork {
     /// The devices that the chunk tree names; Linux counts none of those of a seed.
     pub(crate) fn device_reports(&self) -> Vec<DeviceReport> {
         let items = self.device_items.lock();
-        let is_seed = |device: DeviceId| self.volume.member(device).is_some_and(|one| one.seed.is_some());
-        let reports = items.iter().filter(|item| !is_seed(item.device)).map(|item| DeviceReport {
+        let reports = items.iter().filter(|item| !self.is_seed(item.device)).map(|item| DeviceReport {
             number: item.device,
             total_bytes: item.total_bytes,
             allocated_bytes: item.bytes_used,
             is_missing: self.volume.member(item.device).is_none(),
         });
         reports.collect()
+    }
+
+    fn is_seed(&self, device: DeviceId) -> bool {
+        self.volume.member(device).is_some_and(|member| member.seed.is_some())
+    }
+
+    /// The first addresses of the chunks that have a device of a seed: nothing is written to them.
+    pub(crate) fn on_seed(&self) -> HashSet<Logical> {
+        if !self.volume.members().has_seed() {
+            return HashSet::new();
+        }
+        let chunks = self.volume.chunks().snapshot().into_iter();
+        let on_seed = chunks.filter(|mapped| mapped.chunk.stripes.iter().any(|one| self.is_seed(one.device)));
+        on_seed.map(|mapped| mapped.logical).collect()
     }
 
     /// What the chunks have on each device, in the order in which the chunks name them.

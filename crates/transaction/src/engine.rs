@@ -270,8 +270,9 @@ impl Engine {
     /// What reading the chunks and their groups met.
     pub fn space(&self) -> Result<SpaceReport, EngineError> {
         self.core.load_space(Err)?;
+        let on_seed = self.core.chunks().on_seed();
         Ok(SpaceReport {
-            kinds: self.core.space().kinds(),
+            kinds: self.core.space().kinds(|group| on_seed.contains(&group.start)),
             devices: self.core.chunks().device_reports(),
             unallocated_bytes: self.core.chunks().unallocated_bytes(),
             device_bytes: self.core.chunks().device_bytes(),

@@ -157,7 +157,7 @@ impl ReserveSizing<'_> {
 
     /// Bytes of the groups that hold metadata.
     fn metadata_total(&self) -> u64 {
-        let kinds = self.space.kinds();
+        let kinds = self.space.kinds(|_| false);
         let metadata = kinds.iter().filter(|kind| kind.flags.has(BlockGroupFlags::METADATA));
         metadata.map(|kind| kind.total_bytes).sum()
     }

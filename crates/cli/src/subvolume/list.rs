@@ -172,9 +172,6 @@ struct Listed {
     path: Vec<u8>,
 }
 
-/// Titles and values of a line.
-type Row = Vec<(&'static str, Vec<u8>)>;
-
 /// Runs the verb.
 pub fn run(arguments: &SubvolumeListArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let of_images = ImageArguments::new(&arguments.options, &arguments.devices);
@@ -204,14 +201,15 @@ pub fn run(arguments: &SubvolumeListArguments, session: &Session) -> Result<Exit
         return Ok(ExitStatus::Done);
     }
     let zone = TimeZone::system();
-    let row = |listed| columns(listed, arguments, session, &zone);
-    let rows: Vec<Row> = chosen.iter().map(row).collect();
+    let columns = Column::of(arguments);
     if arguments.table {
-        return table(&rows, arguments, session).map(|()| ExitStatus::Done);
+        return table(&columns, &chosen, session, &zone).map(|()| ExitStatus::Done);
     }
-    for row in rows {
-        let cells: Vec<Vec<u8>> =
-            row.into_iter().map(|(title, value)| [title.as_bytes(), b" ", &value].concat()).collect();
+    for listed in &chosen {
+        let cell = |column: &Column| {
+            [column.title().as_bytes(), b" ", &column.value(listed, session, &zone)].concat()
+        };
+        let cells: Vec<Vec<u8>> = columns.iter().map(cell).collect();
         session.bytes(&cells.join(&b' '))?;
         session.line("")?;
     }
@@ -263,49 +261,86 @@ fn is_chosen(subvolume: &SubvolumeInformation, arguments: &SubvolumeListArgument
         && arguments.by_creation.is_none_or(|bound| bound.admits(subvolume.creation_transaction.0))
 }
 
-fn columns(listed: &Listed, arguments: &SubvolumeListArguments, session: &Session, zone: &TimeZone) -> Row {
-    let subvolume = &listed.subvolume;
-    let number = |number: u64| number.to_string().into_bytes();
-    let above = number(parent(subvolume));
-    let mut row = vec![("ID", number(subvolume.id.0)), ("gen", number(subvolume.generation.0))];
-    if arguments.columns.creation || arguments.kinds.snapshots || arguments.by_creation.is_some() {
-        row.push(("cgen", number(subvolume.creation_transaction.0)));
-    }
-    if arguments.columns.parent {
-        row.push(("parent", above.clone()));
-    }
-    row.push(("top level", above));
-    if arguments.kinds.snapshots {
-        let time = local_time(subvolume.creation_time.seconds, zone);
-        row.push(("otime", time.into_bytes()));
-    }
-    for (is_shown, title, uuid) in [
-        (arguments.columns.parent_uuid, "parent_uuid", subvolume.parent_uuid),
-        (arguments.columns.received_uuid, "received_uuid", subvolume.received_uuid),
-        (arguments.columns.uuid, "uuid", subvolume.uuid),
-    ] {
-        if is_shown {
-            row.push((title, format!("{:<36}", uuid_or_dash(uuid)).into_bytes()));
-        }
-    }
-    row.push(("path", session.name(&listed.path)));
-    row
+/// What a line tells of a subvolume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Number,
+    Generation,
+    Creation,
+    Parent,
+    TopLevel,
+    CreationTime,
+    ParentUuid,
+    ReceivedUuid,
+    Uuid,
+    Path,
 }
 
-/// Columns separated by tabs, under their titles.
-fn table(rows: &[Row], arguments: &SubvolumeListArguments, session: &Session) -> Result<(), Failure> {
-    let Some(first) = rows.first() else {
-        return if arguments.kinds.deleted { Ok(()) } else { session.tell("no subvolumes") };
-    };
-    let titles: Vec<&str> = first.iter().map(|(title, _)| *title).collect();
+impl Column {
+    /// Those that are asked for, in btrfs-progs' order.
+    fn of(arguments: &SubvolumeListArguments) -> Vec<Self> {
+        let (asked, kinds) = (&arguments.columns, &arguments.kinds);
+        let all = [
+            (Self::Number, true),
+            (Self::Generation, true),
+            (Self::Creation, asked.creation || kinds.snapshots || arguments.by_creation.is_some()),
+            (Self::Parent, asked.parent),
+            (Self::TopLevel, true),
+            (Self::CreationTime, kinds.snapshots),
+            (Self::ParentUuid, asked.parent_uuid),
+            (Self::ReceivedUuid, asked.received_uuid),
+            (Self::Uuid, asked.uuid),
+            (Self::Path, true),
+        ];
+        all.into_iter().filter(|(_, is_shown)| *is_shown).map(|(column, _)| column).collect()
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Number => "ID",
+            Self::Generation => "gen",
+            Self::Creation => "cgen",
+            Self::Parent => "parent",
+            Self::TopLevel => "top level",
+            Self::CreationTime => "otime",
+            Self::ParentUuid => "parent_uuid",
+            Self::ReceivedUuid => "received_uuid",
+            Self::Uuid => "uuid",
+            Self::Path => "path",
+        }
+    }
+
+    fn value(self, listed: &Listed, session: &Session, zone: &TimeZone) -> Vec<u8> {
+        let subvolume = &listed.subvolume;
+        let number = |number: u64| number.to_string().into_bytes();
+        let identifier = |uuid| format!("{:<36}", uuid_or_dash(uuid)).into_bytes();
+        match self {
+            Self::Number => number(subvolume.id.0),
+            Self::Generation => number(subvolume.generation.0),
+            Self::Creation => number(subvolume.creation_transaction.0),
+            Self::Parent | Self::TopLevel => number(parent(subvolume)),
+            Self::CreationTime => local_time(subvolume.creation_time.seconds, zone).into_bytes(),
+            Self::ParentUuid => identifier(subvolume.parent_uuid),
+            Self::ReceivedUuid => identifier(subvolume.received_uuid),
+            Self::Uuid => identifier(subvolume.uuid),
+            Self::Path => session.name(&listed.path),
+        }
+    }
+}
+
+/// Columns separated by tabs, under their titles, which stand there without a subvolume, too.
+fn table(columns: &[Column], chosen: &[Listed], session: &Session, zone: &TimeZone) -> Result<(), Failure> {
+    let titles: Vec<&str> = columns.iter().map(|column| column.title()).collect();
     session.line(titles.iter().map(|title| format!("{title}\t")).collect::<String>())?;
     session.line(titles.iter().map(|title| format!("{}\t", "-".repeat(title.len()))).collect::<String>())?;
-    for row in rows {
-        for (position, (title, value)) in row.iter().enumerate() {
-            session.bytes(value)?;
-            if position + 1 < row.len() {
+    for listed in chosen {
+        for column in columns {
+            session.bytes(&column.value(listed, session, zone))?;
+            match column {
+                Column::Path => {}
                 // The title is as wide as two stops.
-                session.bytes(if *title == "top level" { b"\t\t" } else { b"\t" })?;
+                Column::TopLevel => session.bytes(b"\t\t")?,
+                _ => session.bytes(b"\t")?,
             }
         }
         session.line("")?;

@@ -188,3 +188,58 @@ fn a_remount_takes_off_no_flag_that_nobody_named() {
     assert!(flags(&place.point).contains(&"nosymfollow".to_owned()), "{:?}", flags(&place.point));
     place.unmount().done();
 }
+
+/// Runs a program for which openat2(2) fails with an errno: as on Linux before 5.6 (ENOSYS), and in a sandbox
+/// that was made before the call was (EPERM).
+const WITHOUT_OPENAT2: &str = r#"
+import ctypes, os, struct, sys
+LOAD, JUMP_IF_EQUAL, RETURN, ALLOW, ERRNO, OPENAT2 = 0x20, 0x15, 6, 0x7fff0000, 0x50000, 437
+code = [(LOAD, 0, 0, 0), (JUMP_IF_EQUAL, 0, 1, OPENAT2), (RETURN, 0, 0, ERRNO | int(sys.argv[1])), (RETURN, 0, 0, ALLOW)]
+filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
+program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(filters))
+libc = ctypes.CDLL(None, use_errno=True)
+NO_NEW_PRIVILEGES, SECCOMP, FILTER = 38, 22, 2
+if libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) or libc.prctl(SECCOMP, FILTER, program, 0, 0):
+    sys.exit(os.strerror(ctypes.get_errno()))
+if libc.syscall(OPENAT2, -100, b"/", None, 0) != -1 or ctypes.get_errno() != int(sys.argv[1]):
+    sys.exit("openat2 is there")
+os.execvp(sys.argv[2], sys.argv[2:])
+"#;
+
+#[test]
+fn verbs_on_a_mount_do_without_openat2() {
+    require!(Fuse, Root, Tool("python3"));
+    for errno in ["38", "1"] {
+        let place = Place::new("no-openat2");
+        let image = place.image.to_str().unwrap();
+        let without = |arguments: &[&str]| {
+            let mut command = std::process::Command::new("python3");
+            command.args(["-c", WITHOUT_OPENAT2, errno]).arg(vlinder().get_program()).args(arguments);
+            common::end(&mut command)
+        };
+        let point = place.point.to_str().unwrap();
+        without(&["mount", image, point]).done();
+        std::fs::create_dir_all(place.at("directory")).unwrap();
+        std::fs::write(place.at("directory/file"), vec![7; 100_000]).unwrap();
+        let _ = std::os::unix::fs::symlink("/directory/../directory", place.at("link"));
+        run(["filesystem", "sync", point]).done();
+        // In the image, which the mount holds: the path is followed from the mount's root.
+        for path in ["directory/file", "link/file", "link/../link/file"] {
+            let words = ["filemap", &format!("{image}:/{path}")];
+            let told = without(&words).done().text();
+            assert_eq!(told, run(words).done().text(), "{errno}");
+            assert!(told.contains("1 extent found"), "{told}");
+        }
+        let listed = ["ls", &format!("{image}:/link/")];
+        assert_eq!(without(&listed).done().text(), "file\n");
+        let missing = [
+            without(&["filemap", &format!("{image}:/link/none")]),
+            run(["filemap", &format!("{image}:/link/none")]),
+        ];
+        assert_eq!((missing[0].code, &missing[0].err), (missing[1].code, &missing[1].err));
+        let ended = without(&["umount", point]);
+        // A namespace that somebody made meanwhile has the mount, too, which is told.
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert!(!place.is_mounted());
+    }
+}

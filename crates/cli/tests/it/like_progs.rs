@@ -133,6 +133,31 @@ fn subvolumes_are_listed_as_by_btrfs_progs() {
     }
 }
 
+#[test]
+fn a_table_without_subvolumes_has_btrfs_progs_header() {
+    require!(KernelBtrfs, Fuse, Tool("btrfs"), Tool("mkfs.btrfs"));
+    let place = Place::new("like-progs-empty-list", ":");
+    let own = place.scratch.join("btrfs");
+    let more: [&[&str]; 6] =
+        [&["-t", "-d"], &["-t", "-s", "-d"], &["-t", "-C", "+1"], &["-t", "-pcguqR"], &["-t", "-u"], &["-d"]];
+    let sets: Vec<&[&str]> = LIST_OPTIONS.into_iter().chain(more).collect();
+    let list = |program: &Path, target: &str| -> Vec<String> {
+        let said = |options: &&[&str]| {
+            let words = [&["subvolume", "list"], *options, &[target]].concat();
+            place.progs(program, &words).done().out.escape_ascii().to_string()
+        };
+        sets.iter().map(said).collect()
+    };
+    let kernel = KernelMount::new(&place.image, "").unwrap();
+    let theirs = list(Path::new("btrfs"), kernel.path().to_str().unwrap());
+    kernel.unmount().unwrap();
+    assert!(theirs.iter().any(|said| said.starts_with(r"ID\tgen\t")), "{theirs:?}");
+    assert_eq!(list(&own, &format!("{}:/", place.image.display())), theirs);
+    place.mount("rw");
+    assert_eq!(list(&own, place.point.to_str().unwrap()), theirs);
+    place.unmount();
+}
+
 /// Files and directories that can be compressed, and those without copy-on-write or checksums.
 const PROPERTIES: &str = "
 touch plain nc data; mkdir dir ncdir; chattr +C nc data ncdir; head -c 100000 /dev/zero >> data

@@ -10,6 +10,7 @@ mod attacks;
 mod common;
 mod ending;
 mod mounting;
+mod moved;
 mod namespace;
 #[path = "../it/place.rs"]
 #[allow(dead_code, reason = "the other test program uses the rest")]

@@ -267,6 +267,27 @@ fn fsync_and_umount_tell_of_an_image_cut_or_removed() {
 }
 
 #[test]
+fn filesystem_sync_tells_of_an_image_cut_or_removed() {
+    let _alone = alone();
+    require!(Fuse);
+    for (removes, words) in [(false, "was cut to"), (true, "was removed")] {
+        let place = Place::new("harmed-synced");
+        place.mount("commit=300").done();
+        if removes {
+            std::fs::remove_file(&place.image).unwrap();
+        } else {
+            std::fs::OpenOptions::new().write(true).open(&place.image).unwrap().set_len(100 << 20).unwrap();
+        }
+        std::fs::write(place.at("file"), "content").unwrap();
+        let point = place.point.to_str().unwrap();
+        run(["filesystem", "sync", point]).failed(1, &["disk.img", words]);
+        // Not once only: what is not durable stays so.
+        run(["filesystem", "sync", point]).failed(1, &["disk.img", words]);
+        place.unmount().failed(1, &["disk.img", words]);
+    }
+}
+
+#[test]
 fn an_image_is_mounted_once_and_the_holder_is_named() {
     let _alone = alone();
     require!(Fuse, Tool("pgrep"));

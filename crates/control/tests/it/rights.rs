@@ -18,6 +18,8 @@ use vlinder_testkit::{Scratch, golden};
 #[derive(Default)]
 struct NoKernel {
     failure: Mutex<Option<Errno>>,
+    /// What storing the rest fails with, once.
+    unstored: Mutex<Option<Errno>>,
     /// The mount that is read-only.
     read_only: Mutex<Option<u64>>,
 }
@@ -43,8 +45,8 @@ impl KernelNotifier for NoKernel {
         self.failure.lock().take().map_or(Ok(()), |errno| Err(errno.into()))
     }
 
-    fn store_the_rest(&self) -> std::io::Result<()> {
-        Ok(())
+    fn store_the_rest(&self) -> io::Result<()> {
+        self.unstored.lock().take().map_or(Ok(()), |errno| Err(errno.into()))
     }
 
     fn entry_changed(&self, _: InodeId, _: &[u8]) {}
@@ -250,8 +252,25 @@ fn what_found_no_room_keeps_nothing_else_from_becoming_durable() {
     {
         let before = make(name);
         *rig.kernel.failure.lock() = Some(errno);
-        assert_eq!(sync().unwrap_err().errno, errno.raw_os_error());
+        let told = sync().unwrap_err();
+        assert_eq!(told.errno, errno.raw_os_error());
+        let words = format!("the kernel could not hand over what it had cached: {}", io::Error::from(errno));
+        assert_eq!(told.message, words);
         assert_eq!(rig.filesystem.engine().generation() > before, is_stored, "{errno}");
+    }
+}
+
+#[test]
+fn a_sync_tells_of_what_it_could_not_store() {
+    let rig = Rig::new("");
+    let sync = || rig.executor.execute(&peer(0), Request::FilesystemSync, &mut Conversation::default());
+    for errno in [Errno::NOSPC, Errno::IO] {
+        *rig.kernel.unstored.lock() = Some(errno);
+        let told = sync().unwrap_err();
+        assert_eq!(told.errno, errno.raw_os_error());
+        let words = format!("not all that the kernel had cached could be stored: {}", io::Error::from(errno));
+        assert_eq!(told.message, words);
+        assert!(matches!(sync(), Ok(Answer::Synced { .. })), "told once");
     }
 }
 

@@ -87,6 +87,9 @@ pub enum FileExtentFault {
         /// In the item.
         expected: u64,
     },
+    /// The target of a symbolic link that is not in the item. Only regular files have extents on disk.
+    #[error("the target of a symbolic link lies in an extent on disk, where only an inline one is possible")]
+    LinkNotInline,
     /// A field that is not a multiple of the sector size.
     #[error("the {field} is {found}, not a multiple of {sector_size}")]
     Alignment {

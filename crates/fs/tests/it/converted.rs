@@ -3,12 +3,14 @@
 use std::io::{Seek, SeekFrom, Write};
 use std::process::Command;
 
+use crate::support::{image, open};
+use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 use vlinder_check::{Options, check};
 use vlinder_codec::compress::{Compression, compress};
 use vlinder_device::{Device, FileDevice, MemoryDevice};
 use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
-use vlinder_format::{ItemType, RootId};
+use vlinder_format::{Generation, ItemType, Logical, RootId};
 use vlinder_fs::path::Files;
 use vlinder_fs::{Caller, Filesystem, OpenOptions};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check};
@@ -102,4 +104,34 @@ fn compressed_targets_are_read_and_a_nul_ends_one() {
         assert_eq!(files.read_link(format!("/{name}")).unwrap().to_str(), Some(target));
     }
     mounted.unmount().unwrap();
+}
+
+/// Linux says so, too: `btrfs_get_extent` (fs/btrfs/inode.c) refuses extents on disk of what is no regular
+/// file. Its mount is not asked: such a link is one that the checkers find fault with.
+#[test]
+fn a_link_whose_target_is_on_disk_needs_cleaning() {
+    require!(Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("link-on-disk");
+    let image = image(&scratch, 256, &[]);
+    let filesystem = open(&image);
+    Files::new(filesystem.clone(), Caller::superuser()).symlink("target", "/link").unwrap();
+    filesystem.close().unwrap();
+    let bytes = std::fs::read(&image).unwrap();
+    let address = Logical(1 << 24);
+    let generation = Generation(1);
+    for extent in [
+        FileExtent::whole(address, 4096, generation),
+        FileExtent::hole(4096, generation),
+        FileExtent::preallocated(address, 4096, generation),
+    ] {
+        let mutator = Mutator::new(&MemoryDevice::from_bytes(&bytes));
+        let item = mutator.find_type(RootId::FS_TREE, ItemType::EXTENT_DATA);
+        mutator.remove(item);
+        mutator.insert(RootId::FS_TREE, item.key, &extent.encode());
+        let device: Arc<dyn Device> = mutator.device();
+        let filesystem = Filesystem::open_devices(vec![device], OpenOptions::parse("ro").unwrap()).unwrap();
+        let error = Files::new(filesystem, Caller::superuser()).read_link("/link").unwrap_err();
+        assert_eq!(error.errno(), Errno::UCLEAN, "{extent:?}: {error}");
+        assert!(error.to_string().contains("target of a symbolic link"), "{error}");
+    }
 }

@@ -110,6 +110,58 @@ fn privileges_go_and_times_move_with_every_kind_of_change() {
     filesystem.close().unwrap();
 }
 
+/// The answers were Linux's 6.18 for the same calls on a file of this shape.
+#[test]
+fn a_hole_in_a_hole_changes_nothing_and_any_other_does() {
+    require!(Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("hole-in-hole");
+    let filesystem = open(&image(&scratch, 256, &[]));
+    let files = filesystem.files();
+    let size = SetAttributes { size: Some(1 << 20), ..SetAttributes::default() };
+    let cases: [(&str, u64, u64, bool); 9] = [
+        ("in data", 0, 4096, true),
+        ("in a part of a sector with data", 4106, 100, true),
+        ("the last sector of data, and a hole", 8192, 16384, true),
+        ("a hole", 1 << 19, 8192, false),
+        ("a part of a sector of a hole", (1 << 19) + 10, 100, false),
+        ("sectors of a hole in part", (1 << 19) + 10, 10_000, false),
+        ("behind the end", 2 << 20, 8192, false),
+        ("preallocated space", 1 << 17, 4096, true),
+        ("preallocated space behind the end", 3 << 20, 4096, true),
+    ];
+    for is_flushed in [true, false] {
+        for (case, offset, length, moves) in cases {
+            let file = privileged(&filesystem, &format!("{case}-{is_flushed}"));
+            let keep_size = Allocate::Reserve { keep_size: true };
+            for at in [1 << 17, 3 << 20] {
+                files.allocate_file(&root_user(), &file, keep_size, at, 4096, KEEPS_TIMES).unwrap();
+            }
+            let again = SetAttributes {
+                permissions: Some(0o6755),
+                modification_time: Some(SetTime::At(LONG_AGO)),
+                change_time: Some(LONG_AGO),
+                ..size
+            };
+            filesystem.attributes().set(&root_user(), &file, &again).unwrap();
+            if is_flushed {
+                filesystem.sync().unwrap();
+            }
+            let punched =
+                files.allocate_file(&ordinary(), &file, Allocate::PunchHole, offset, length, OPEN_FILE);
+            assert_eq!(punched.unwrap(), FileChange { length_bytes: length, mode_changed: moves }, "{case}");
+            let permissions = if moves { 0o755 } else { 0o6755 };
+            let (found, _, moved) = seen(&filesystem, &file);
+            assert_eq!((found, moved), (permissions, moves), "{case}, flushed: {is_flushed}");
+        }
+    }
+    let file = privileged(&filesystem, "refused");
+    for (offset, length) in [(0, 0), (u64::MAX - 5, 4096), (1 << 63, 1)] {
+        let punched = files.allocate_file(&ordinary(), &file, Allocate::PunchHole, offset, length, OPEN_FILE);
+        assert!(punched.is_err(), "{offset}, {length}");
+    }
+    filesystem.close().unwrap();
+}
+
 /// As `setattr_should_drop_sgid` (fs/attr.c) has it: where the group can't execute the file, its members keep
 /// the bit.
 #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use vlinder_fs::{Filesystem, OpenOptions};
-use vlinder_testkit::kernel::KernelMount;
+use vlinder_testkit::kernel::{KernelMount, LoopDevice, unmount};
 use vlinder_testkit::{Scratch, golden, require};
 
 #[test]
@@ -58,6 +58,58 @@ fn statfs_of_several_devices_says_what_linux_says() {
         std::fs::write(mount.path().join("file"), vec![7; 30 << 20]).unwrap();
         mount.unmount().unwrap();
         compare_with_linux(&images, &format!("{data}, {metadata}, {sizes:?}"));
+    }
+}
+
+/// Profiles of data and metadata of a seed with so many devices, and what is balanced on the sprout.
+const SEEDS: [(&str, &str, usize, &str); 5] = [
+    ("single", "dup", 1, ""),
+    ("single", "dup", 1, "btrfs -q balance start -mconvert=single -f ."),
+    ("single", "single", 1, "sync"),
+    ("dup", "dup", 1, ""),
+    ("raid1", "raid1", 2, ""),
+];
+
+/// Linux writes to no device of a seed, so what is free there is not free.
+#[test]
+fn statfs_counts_nothing_free_on_the_devices_of_a_seed() {
+    require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("btrfstune"));
+    for (data, metadata, devices, change) in SEEDS {
+        let scratch = Scratch::new("statistics-seed");
+        let mut images: Vec<PathBuf> =
+            (0..=devices).map(|number| scratch.join(format!("{number}.img"))).collect();
+        for image in &images {
+            std::fs::File::create(image).unwrap().set_len(512 << 20).unwrap();
+        }
+        let seeds = &images[..devices];
+        let made = Command::new("mkfs.btrfs").args(["-q", "-d", data, "-m", metadata]).args(seeds).output();
+        assert!(made.unwrap().status.success());
+        let mount = KernelMount::of(seeds, "", &["*"]).unwrap();
+        std::fs::write(mount.path().join("file"), vec![7; 5 << 20]).unwrap();
+        mount.unmount().unwrap();
+        sprout(&images, change);
+        images.rotate_right(1);
+        compare_with_linux(&images, &format!("{data}, {metadata}, {devices} devices, {change:?}"));
+    }
+}
+
+/// Makes the last of the images a sprout of the others, which become a seed.
+fn sprout(images: &[PathBuf], change: &str) {
+    let loops: Vec<LoopDevice> = images.iter().map(|image| LoopDevice::attach(image).unwrap()).collect();
+    let (last, seeds) = loops.split_last().unwrap();
+    let seeds: Vec<String> = seeds.iter().map(|seed| format!("device={}", seed.node().display())).collect();
+    let directory = Scratch::new("statistics-seed-mount");
+    let script = format!(
+        "btrfstune -f -S 1 ${{2##*=}}; mount -t btrfs -o $2 ${{2##*=}} $1; btrfs -q device add -f $3 $1; mount -o remount,rw $1; cd $1; \
+         echo more > more; sync -f .; {change}"
+    );
+    let mut command = Command::new("bash");
+    command.args(["-euc", &script, "-"]).arg(directory.path()).arg(seeds.join(",")).arg(last.node());
+    let done = command.output().unwrap();
+    unmount(directory.path()).unwrap();
+    assert!(done.status.success(), "{done:?}");
+    for device in &loops {
+        let _ = Command::new("btrfs").args(["device", "scan", "--forget"]).arg(device.node()).output();
     }
 }
 

@@ -7,10 +7,10 @@ use vlinder_fs::{
 
 use crate::transport::{NodeAttributes, Requester, Time};
 
-/// What a system call returns for an error. An I/O error goes into the log as well.
+/// What a system call returns for an error. An I/O error and damage go into the log as well.
 pub(super) fn errno(error: &FsError) -> Errno {
     let errno = error.errno();
-    if errno == Errno::IO {
+    if matches!(errno, Errno::IO | Errno::UCLEAN) {
         tracing::error!(%error, "a request failed");
     }
     errno

@@ -10,11 +10,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use vlinder_control::MountEntry;
 use vlinder_control::unmount::HeldMount;
 
+use super::inside::{self, Lookup};
 use crate::failure::{Failure, Kind};
 use crate::place::{Location, locate};
 use crate::target::Follow;
@@ -46,12 +47,8 @@ impl HeldPath {
     }
 
     fn below(root: &OwnedFd, mountpoint: &Path, path: &[u8], follow: Follow) -> rustix::io::Result<Self> {
-        let mut flags = OFlags::PATH | OFlags::CLOEXEC;
-        if follow == Follow::No {
-            flags |= OFlags::NOFOLLOW;
-        }
-        let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        let found = rustix::fs::openat2(root, path, flags, Mode::empty(), inside)?;
+        let lookup = if follow == Follow::No { Lookup::Name } else { Lookup::Target };
+        let found = inside::open(root, path, lookup)?;
         let (top, whole) = (link_of(root)?, link_of(&found)?);
         let inner = whole.strip_prefix(&top).map_err(|_| Errno::NOENT)?;
         let shown = mountpoint.join(inner);
@@ -60,9 +57,7 @@ impl HeldPath {
             _ => (Path::new(""), OsString::from(".")),
         };
         let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory =
-            rustix::fs::openat2(root, above, flags, Mode::empty(), inside | ResolveFlags::NO_SYMLINKS)?;
+        let directory = inside::open(root, above.as_os_str().as_bytes(), Lookup::PlainDirectory)?;
         Ok(Self { directory, name, shown })
     }
 

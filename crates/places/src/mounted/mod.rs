@@ -2,8 +2,10 @@
 //! kernel has no system call for are handed to that mount.
 
 mod failure;
+mod file_map;
 mod held;
 mod holder;
+mod inside;
 mod records;
 
 use std::cell::RefCell;
@@ -67,9 +69,6 @@ pub(crate) fn recognise(path: &Path, follow: Follow) -> Result<HostPath, Failure
     let is_image = status.is_file() || status.file_type().is_block_device();
     Ok(if is_image { HostPath::Image } else { HostPath::Elsewhere })
 }
-
-/// The most extents of a file that another user's server is believed: some 100 MiB here.
-const MAX_STRANGERS_RUNS: usize = 1 << 20;
 
 /// What statfs(2) tells of a Btrfs that the kernel has mounted (`BTRFS_SUPER_MAGIC`).
 const KERNEL_BTRFS: rustix::fs::FsWord = 0x9123_683e;
@@ -424,25 +423,11 @@ impl Mounted {
     /// # Errors
     /// As [`Mounted::file_map`].
     pub fn file_map_of(&self, path: &Name) -> Result<(u64, u64, Vec<MappedExtent>), Failure> {
-        let (mut runs, mut from) = (Vec::<MappedExtent>::new(), 0);
-        loop {
-            let request = Request::FileMap { path: path.clone(), from };
-            let Answer::FileMap { size_bytes, block_bytes, runs: found } = self.request(&request)? else {
-                return Err(self.unexpected());
-            };
-            runs.extend(found.iter().map(records::run));
-            if runs.len() > MAX_STRANGERS_RUNS && !self.is_trusted() {
-                let text =
-                    "another user's mount tells of more extents than this command takes from a stranger";
-                return Err(Failure::new(Kind::Device, text)
-                    .at(&self.place)
-                    .hint("give the image itself, as IMAGE:/PATH"));
-            }
-            match runs.last().filter(|_| !found.is_empty()) {
-                Some(last) if !last.last => from = last.offset.saturating_add(last.length),
-                _ => return Ok((size_bytes, block_bytes, runs)),
-            }
-        }
+        let ask = |from| match self.request(&Request::FileMap { path: path.clone(), from })? {
+            Answer::FileMap { size_bytes, block_bytes, runs } => Ok((size_bytes, block_bytes, runs)),
+            _ => Err(self.unexpected()),
+        };
+        file_map::whole(self.is_trusted(), &self.place, ask)
     }
 
     /// Counters and histograms, and how the file system fares.

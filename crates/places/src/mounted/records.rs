@@ -72,6 +72,7 @@ pub fn space(record: &SpaceRecord) -> SpaceReport {
         used_bytes: kind.used_bytes,
         pinned_bytes: 0,
         reserved_bytes: 0,
+        seed_free_bytes: 0,
     });
     let devices = record.devices.iter().map(|device| DeviceReport {
         number: DeviceId(device.number),

@@ -112,7 +112,8 @@ impl Directory {
         dispatch!(self, directory => directory.read_link(name))
     }
 
-    /// Opens a regular file to read it.
+    /// Opens a regular file to read it, whichever has the name now. [`Location::open_seen`] opens the one
+    /// that was judged before.
     ///
     /// # Errors
     /// Where no file can have that name; what the system or the image's file system said.
@@ -331,6 +332,17 @@ impl Location {
     /// As [`Directory::look`].
     pub fn look(&self) -> Result<Option<FileStatus>, Failure> {
         self.directory.look(&self.name)
+    }
+
+    /// Opens the regular file to read it that was seen before, and no other.
+    ///
+    /// # Errors
+    /// As [`Directory::open`]; [`Kind::Exists`](crate::failure::Kind::Exists) where another file has taken
+    /// its name since.
+    pub fn open_seen(&self, seen: &FileStatus) -> Result<Box<dyn Source>, Failure> {
+        let source = self.directory.open(&self.name)?;
+        source.check_is(seen)?;
+        Ok(source)
     }
 
     /// The name in this directory, if it is one, that a copy of `source` gets; else the location itself.

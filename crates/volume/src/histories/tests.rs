@@ -278,6 +278,28 @@ fn logs_of_which_each_was_written_alone_are_two_histories() {
     }
 }
 
+/// One that went on alone, as above; but one member can't read the place where the other has its log. What
+/// that member has there proves nothing, neither that the log was written nor that it was not.
+#[test]
+fn what_a_device_cannot_read_proves_no_history() {
+    for unreadable in [None, Some(0), Some(1)] {
+        let mut mirrors = Mirrors::new(9, 9);
+        mirrors.on_both(place(9), &root_tree(9, (9, place(20)), 9, 1));
+        mirrors.on_both(place(40), &file_tree(10, 1));
+        mirrors.write(1, place(41), &file_tree(10, 2));
+        let log = |(root, device)| {
+            let mut superblock = mirrors.superblock.clone();
+            (superblock.log_root, superblock.device_item.device) = (place(root), DeviceId(device));
+            superblock
+        };
+        mirrors.evidence.logs = [(40, 1), (41, 2)].map(log).to_vec();
+        if let Some(on) = unreadable {
+            mirrors.devices[on].fail_reads_of(PHYSICAL[on] + (place(41).0 - CHUNK.0));
+        }
+        assert_eq!(mirrors.is_refused(), unreadable.is_none(), "{unreadable:?} can't be read");
+    }
+}
+
 /// The second member is older and has a log, of the next transaction. What each has where that begins.
 #[test]
 fn a_log_that_the_younger_never_had_is_another_history() {

@@ -374,8 +374,7 @@ impl<'a> Copier<'a> {
         overwritten: Option<&FileStatus>,
         scratch: &mut Scratch,
     ) -> Result<(Box<dyn Sink>, u64), Failure> {
-        let mut source = from.directory.open(&from.name)?;
-        source.check_is(status)?;
+        let mut source = from.open_seen(status)?;
         // What gets its owner later is nobody else's until then.
         let permissions = if self.keeps() { 0o600 } else { status.permissions & 0o777 };
         let mut sink = self.sink(to, permissions, overwritten)?;
@@ -530,5 +529,44 @@ impl<'a> Copier<'a> {
             failure.hint
         };
         self.note(Err(Failure { message, hint, ..failure }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use vlinder_places::session::Program;
+    use vlinder_places::target::Follow;
+    use vlinder_testkit::Scratch as Directory;
+
+    use super::*;
+
+    fn on_host(path: &Path) -> Location {
+        locate::on_host(path, Follow::No).unwrap()
+    }
+
+    /// What an enemy does who may change the source's directory: the copy would have the mode of the one file
+    /// and the content of the other.
+    #[test]
+    fn a_file_that_replaced_the_one_seen_is_not_copied() {
+        let scratch = Directory::new("replaced-source");
+        let [source, other, target] = ["source", "other", "target"].map(|name| scratch.join(name));
+        std::fs::write(&source, b"for everybody").unwrap();
+        std::fs::write(&other, b"secret").unwrap();
+        let options = CopyOptions { replaces: false, ..CopyOptions::of_move(false, false) };
+        let session = Session::new(Program::Vlinder, "cp".to_owned(), false, false);
+        let copier = Copier::new(&options, &session);
+        let (from, to) = (on_host(&source), on_host(&target));
+        let seen = from.status().unwrap();
+        let copy = || copier.content(&from, &to, &seen, None, &mut Scratch::default()).map(drop);
+        copy().unwrap();
+        std::fs::rename(&other, &source).unwrap();
+        let refused = copy().unwrap_err();
+        assert_eq!(refused.kind, Kind::Exists, "{refused}");
+        assert!(refused.message.contains("another file has taken its place"), "{refused}");
+        assert_eq!(refused.place.as_deref(), source.to_str());
+        // Nothing was begun.
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1);
     }
 }

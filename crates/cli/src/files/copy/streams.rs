@@ -162,8 +162,7 @@ impl Copier<'_> {
             let text = format!("a {}, which can't go into a stream of bytes", type_name(status.file_type));
             return Err(Failure::new(Kind::Invalid, text).at(from.place()));
         }
-        let mut source = from.directory.open(&from.name)?;
-        source.check_is(&status)?;
+        let mut source = from.open_seen(&status)?;
         let mut scratch = Scratch::default();
         let copied_bytes = self.transfer(&mut *source, &mut scratch, &mut |runs| to.write_runs(runs))?;
         to.finish(status.size_bytes)?;

@@ -84,3 +84,36 @@ impl HostSource {
         Ok((end > start).then_some((start, end)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::locate;
+    use crate::target::Follow;
+
+    #[test]
+    fn only_the_file_that_was_seen_is_opened() {
+        let scratch = vlinder_testkit::Scratch::new("seen");
+        let [name, other] = ["name", "other"].map(|name| scratch.join(name));
+        std::fs::write(&name, b"seen").unwrap();
+        std::fs::write(&other, b"another").unwrap();
+        let location = locate::on_host(&name, Follow::No).unwrap();
+        let seen = location.status().unwrap();
+        let read = |mut source: Box<dyn Source>| {
+            let mut bytes = [0; 16];
+            let length = source.read_at(0, &mut bytes).unwrap();
+            bytes[..length].to_vec()
+        };
+        assert_eq!(read(location.open_seen(&seen).unwrap()), b"seen");
+        // The file that was seen, by another name, is the one that was seen.
+        std::fs::hard_link(&name, scratch.join("again")).unwrap();
+        assert!(locate::on_host(&scratch.join("again"), Follow::No).unwrap().open_seen(&seen).is_ok());
+        std::fs::rename(&other, &name).unwrap();
+        let refused = location.open_seen(&seen).err().unwrap();
+        assert_eq!(refused.kind, Kind::Exists);
+        assert!(refused.message.contains("another file") && refused.hint.is_some(), "{refused}");
+        std::fs::remove_file(&name).unwrap();
+        std::os::unix::fs::symlink("again", &name).unwrap();
+        assert!(location.open_seen(&seen).is_err(), "a link to it is not followed");
+    }
+}
