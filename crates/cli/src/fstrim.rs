@@ -9,6 +9,7 @@ use vlinder_places::failure::{ExitStatus, Failure, Kind};
 use vlinder_places::image::{ImageArguments, Images};
 use vlinder_places::object::Object;
 use vlinder_places::place::image::{OpenImage, from_fs};
+use vlinder_places::progress::Progress;
 use vlinder_places::report;
 use vlinder_places::session::Session;
 use vlinder_places::target::Follow;
@@ -17,53 +18,40 @@ use vlinder_transaction::Trimmed;
 
 use crate::subvolume::free_blocks;
 
-/// What a mount can do in place of this verb.
-const ON_A_MOUNT: &str = "end the mount with vlinder umount and give the image; or mount it with -o discard, \
-                          which gives back what files leave as it goes";
-
 /// Give free space of an image back to the host.
 ///
-/// What deleted subvolumes still hold is freed first, and a commit is made. Then each free range loses its
-/// blocks: of a file as a hole, of a block device by a discard. The image stays as long as it is, and what is
-/// in it as it was; `du` shows less. The number that is told is what was free, whether it had blocks or not.
+/// Each free range loses its blocks: of a file as a hole, of a block device by a discard. The image stays as
+/// long as it is, and what is in it as it was; `du` shows less. The number that is told is what was free,
+/// whether it had blocks or not.
 ///
-/// The verb takes only an image that no mount holds. A mount with the option discard gives back what files
-/// leave.
+/// Of an image that no mount holds, what deleted subvolumes still hold is freed first. A mount goes on
+/// meanwhile, and frees such subvolumes by itself: `subvolume sync` waits for it. Root and the user who
+/// mounted may trim a mount.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  vlinder fstrim disk.img\n  vlinder fstrim disk.raw@2")]
+#[command(
+    after_help = "Examples:\n  vlinder fstrim disk.img\n  vlinder fstrim disk.raw@2\n  vlinder fstrim /mnt"
+)]
 pub struct TrimArguments {
     #[command(flatten)]
     images: ImageArguments,
-    /// The image, or IMAGE:/PATH.
+    /// The image, IMAGE:/PATH, or a path of a mount.
     target: OsString,
 }
 
 /// Runs the verb.
 pub fn run(arguments: &TrimArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
-    let found = Object::find(&images, &arguments.target, Purpose::Write, Follow::Yes);
-    let named = match found {
-        Ok(Object::Image(named)) => named,
-        Ok(Object::Mounted(mounted)) => {
-            let text = "it lies on a mount, of which this verb can't give back free space yet";
-            return Err(Failure::new(Kind::Unsupported, text).at(mounted.place()).hint(ON_A_MOUNT));
-        }
-        Err(failure) if failure.kind == Kind::Busy => {
-            let hint = match &failure.hint {
-                Some(hint) => format!("{hint}; a mount with -o discard gives back what files leave"),
-                None => ON_A_MOUNT.to_owned(),
-            };
-            return Err(failure.hint(hint));
-        }
-        Err(failure) => return Err(failure),
+    let progress = Progress::new(session, "trimming", None);
+    let (trimmed, label) = match Object::find(&images, &arguments.target, Purpose::Write, Follow::Yes)? {
+        Object::Image(named) => (trim(named.image())?, named.image().label.clone()),
+        Object::Mounted(mounted) => (mounted.trim(|bytes| progress.add(bytes))?, mounted.place().to_owned()),
     };
-    let trimmed = trim(named.image())?;
+    drop(progress);
     images.close()?;
     let bytes = trimmed.group_bytes.saturating_add(trimmed.unallocated_bytes);
-    let label = &named.image().label;
     if bytes == 0 && trimmed.refused_bytes > 0 {
         let text = "the host can't give back parts of it";
-        return Err(Failure::new(Kind::Unsupported, text).at(label).hint(
+        return Err(Failure::new(Kind::Unsupported, text).at(&label).hint(
             "move it to a file system that can punch holes (ext4, XFS, Btrfs, tmpfs), with cp --sparse=always, and \
              trim it there",
         ));
@@ -88,5 +76,5 @@ pub fn run(arguments: &TrimArguments, session: &Session) -> Result<ExitStatus, F
 
 fn trim(image: &OpenImage) -> Result<Trimmed, Failure> {
     free_blocks(image)?;
-    image.filesystem.engine().trim().map_err(|error| from_fs(error.into(), &image.label))
+    image.filesystem.engine().trimmer().all().map_err(|error| from_fs(error.into(), &image.label))
 }

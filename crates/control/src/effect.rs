@@ -7,8 +7,8 @@ use crate::protocol::Request;
 pub enum Effect {
     /// It tells, waits, or makes durable what was written before: a read-only mount does it, too.
     Keeps,
-    /// It changes what the file system holds. Linux refuses the ioctl(2) or setxattr(2) that does the same
-    /// where the mount is read-only (`mnt_want_write_file`, fs/btrfs/ioctl.c).
+    /// It changes what the file system holds, or its devices. Linux refuses the ioctl(2) or setxattr(2) that
+    /// does the same where the mount is read-only (`mnt_want_write_file`, fs/btrfs/ioctl.c), but for FITRIM.
     Changes,
 }
 
@@ -23,6 +23,7 @@ impl Request {
             | Self::SubvolumeSetDefault { .. }
             | Self::LabelSet { .. }
             | Self::FileDedupe { .. }
+            | Self::Fstrim { .. }
             | Self::Receive { .. }
             | Self::ReceiveDiscard { .. }
             | Self::PropertySet { .. } => Effect::Changes,

@@ -34,6 +34,7 @@ pub mod receive;
 mod received_numbers;
 pub mod server;
 mod stream_records;
+mod trim_records;
 pub mod unmount;
 mod upload;
 

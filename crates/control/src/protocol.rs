@@ -15,6 +15,7 @@ pub use crate::mount_records::{LeasedDevice, MountInformation};
 pub use crate::name::Name;
 use crate::received_numbers::power_of_two;
 pub use crate::stream_records::{PartialRecord, ReceiveRequest, ReceivedSubvolume};
+pub use crate::trim_records::{TrimPlace, TrimRecord};
 
 /// The schema of the messages below.
 pub const SCHEMA: &str = "vlinder.control/1";
@@ -96,6 +97,12 @@ pub enum Request {
     },
     /// Makes all that was done durable, the kernel's dirty pages too: [`Answer::Synced`].
     FilesystemSync,
+    /// Gives free space back to the host, for a part of a second: [`Answer::Trimmed`]. For root and the
+    /// mount's owner.
+    Fstrim {
+        /// From where; at the beginning, none, a commit is made first.
+        from: Option<TrimPlace>,
+    },
     /// The kernel was told to show the file system read-only, or writable again: makes all durable, and
     /// reading moves no access times meanwhile: [`Answer::Synced`]. For root and the mount's owner.
     Remounted {
@@ -237,6 +244,8 @@ pub enum Answer {
         /// From the root of a subvolume, without a leading slash.
         paths: Vec<Name>,
     },
+    /// Free space that was given back.
+    Trimmed(TrimRecord),
     /// The label.
     Label {
         /// It.
@@ -609,6 +618,14 @@ mod tests {
         let request = Request::SubvolumeDelete { target: SubvolumeTarget::Number(256), commit: false };
         let text = serde_json::to_string(&request).unwrap();
         assert_eq!(text, r#"{"verb":"subvolume-delete","target":{"number":256},"commit":false}"#);
+        let place = TrimPlace::Unallocated { device: 1, offset_bytes: 2 };
+        let text = serde_json::to_string(&Request::Fstrim { from: Some(place) }).unwrap();
+        assert_eq!(text, r#"{"verb":"fstrim","from":{"unallocated":{"device":1,"offset_bytes":2}}}"#);
+        let record = TrimRecord { group_bytes: 3, unallocated_bytes: 4, refused_bytes: 5, next: None };
+        let text = serde_json::to_string(&Answer::Trimmed(record)).unwrap();
+        let expected =
+            r#"{"answer":"trimmed","group_bytes":3,"unallocated_bytes":4,"refused_bytes":5,"next":null}"#;
+        assert_eq!(text, expected);
         let answer = AnswerMessage::from(Ok(Answer::Synced { generation: 9 }));
         let text = serde_json::to_string(&answer).unwrap();
         assert_eq!(

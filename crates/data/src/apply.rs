@@ -8,6 +8,7 @@ use vlinder_format::{FileOffset, Key, Logical};
 use vlinder_transaction::{Charge, Handle};
 use vlinder_tree::{Change, Edit};
 
+use crate::extent::{Content, Extent};
 use crate::file_node::FileNode;
 use crate::inode_state::InodeState;
 use crate::rewrite::Rewrite;
@@ -38,6 +39,15 @@ pub(crate) fn file_changes_over(present: usize, overwritten: usize, new: usize) 
         checksums: overwritten + new,
         ..Charge::default()
     }
+}
+
+/// What the bytes of those extents that lie in their items add to [`file_changes`].
+pub(crate) fn inline_charge<'a>(extents: impl IntoIterator<Item = &'a Extent>) -> Charge {
+    let bytes = extents.into_iter().map(|extent| match &extent.content {
+        Content::Inline(bytes) => bytes.len() as u64,
+        Content::Regular(_) | Content::Preallocated(_) => 0,
+    });
+    Charge::items(0, bytes.sum())
 }
 
 /// Changes the items, references and allocated bytes of a file as `rewrite` says, and its state as `update`

@@ -8,8 +8,9 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{ChangeKind, Reservation};
 
-use crate::apply::{ITEMS_IN_STEP, apply, file_changes};
+use crate::apply::{ITEMS_IN_STEP, apply, file_changes, inline_charge};
 use crate::extent::Extent;
+use crate::file_data::ExtentsGuard;
 use crate::file_node::FileNode;
 use crate::file_store::FileStore;
 use crate::open_cache::OpenCache;
@@ -18,7 +19,7 @@ use crate::rewrite::Rewrite;
 use crate::sectors::MAX_FILE_SIZE;
 use crate::truncate::{drop_behind_end, zero_tail};
 use crate::write::write;
-use crate::{DataRefusal, Result, flush, items};
+use crate::{DataError, DataRefusal, Result, flush, items};
 
 /// How much a copy that shares nothing reads at a time.
 const COPY_BYTES: u64 = 1 << 20;
@@ -40,12 +41,15 @@ pub fn clone_range(
 ) -> Result<()> {
     let plan = ClonePlan::new(store, source, source_offset, target, target_offset, length)?;
     let Some(mut plan) = plan else { return Ok(()) };
-    // Bytes that lie in an item can't be shared. They are written first: for want of room that may fail, and
-    // then nothing is changed. No lock is held meanwhile, since writing may flush.
+    // Bytes that lie in an item can't be shared. Their item is copied, or they are written, before all else:
+    // for want of room that may fail, and then nothing is changed. No lock is held while they are written,
+    // since that may flush.
     if let Some(part) = plan.inline_part(store)? {
         let rest = plan.after(part);
-        let mut copy = Copy { store, source, source_offset, target, target_offset, done: 0 };
-        copy.rewrite(part.length_bytes())?;
+        if !plan.copy_item(store, part)? {
+            let mut copy = Copy { store, source, source_offset, target, target_offset, done: 0 };
+            copy.rewrite(part.length_bytes())?;
+        }
         match rest {
             Some(rest) => plan = rest,
             None => return Ok(()),
@@ -56,15 +60,8 @@ pub fn clone_range(
 
 /// Carries out a plan of which no byte lies in an item.
 pub(crate) fn share_with(store: &FileStore, plan: &ClonePlan<'_>) -> Result<()> {
-    let (source, target) = (plan.source, plan.target);
-    let same = Arc::ptr_eq(source, target);
-    let (first, second) = if source.id() < target.id() { (source, target) } else { (target, source) };
-    let _first = flush::lock_settled(store, first);
-    let _second = (!same).then(|| flush::lock_settled(store, second));
-    flush::flush_locked(store, source)?;
-    if !same {
-        flush::flush_locked(store, target)?;
-    }
+    let target = plan.target;
+    let _locked = plan.lock_flushed(store)?;
     let old_size = target.size();
     if plan.to.start() > old_size {
         zero_tail(store, target, old_size)?;
@@ -223,6 +220,58 @@ impl<'a> ClonePlan<'a> {
             ByteRange::new(0, sectors.min(self.source.size()).min(self.from.end()))
                 .filter(|part| !part.is_empty())
         }))
+    }
+
+    /// Keeps others from changing the items of both files, whose bytes are all in items then.
+    fn lock_flushed(&self, store: &FileStore) -> Result<(ExtentsGuard<'a>, Option<ExtentsGuard<'a>>)> {
+        let (source, target) = (self.source, self.target);
+        let same = Arc::ptr_eq(source, target);
+        let (first, second) = if source.id() < target.id() { (source, target) } else { (target, source) };
+        let first = flush::lock_settled(store, first);
+        let second = (!same).then(|| flush::lock_settled(store, second));
+        flush::flush_locked(store, source)?;
+        if !same {
+            flush::flush_locked(store, target)?;
+        }
+        Ok((first, second))
+    }
+
+    /// Gives the target the item in which the bytes of a part lie, as it is: compressed bytes stay so. False
+    /// where the bytes have to be written instead, as Linux has it (`clone_copy_inline_extent`,
+    /// fs/btrfs/reflink.c): they go to another offset than 0, the target is longer, or it has other items
+    /// than such a one.
+    fn copy_item(&self, store: &FileStore, part: ByteRange) -> Result<bool> {
+        if self.to.start() > 0 {
+            return Ok(false);
+        }
+        let _locked = self.lock_flushed(store)?;
+        let (engine, sector_size) = (store.engine(), u64::from(store.sector_size()));
+        let first_item = |node: &FileNode| {
+            let whole = ByteRange::new(0, MAX_FILE_SIZE).unwrap_or_default();
+            let loaded = items::load(engine, node.tree(), node.number(), whole, 1)?;
+            Ok::<_, DataError>(loaded.extents.into_iter().next())
+        };
+        let inline = first_item(self.source)?.filter(|extent| extent.range().is_none());
+        let Some(inline) = inline else { return Ok(false) };
+        let place = inline.file_range(sector_size);
+        let present = first_item(self.target)?;
+        let takes_it = self.target.size() <= inline.ram_bytes
+            && present.as_ref().is_none_or(|extent| {
+                extent.range().is_none() && extent.file_range(sector_size).end() <= place.end()
+            });
+        if !takes_it {
+            return Ok(false);
+        }
+        let changes = file_changes(present.iter().len(), 1) + inline_charge([&inline]);
+        let mut handle = engine.begin(Reservation::items(1).and(changes).of(ChangeKind::Clone))?;
+        let mut rewrite = Rewrite::new(sector_size, present);
+        rewrite.replace(inline).map_err(|_| DataRefusal::NotSupported)?;
+        let end = part.end().min(self.end);
+        apply(&mut handle, self.target, rewrite, &HashSet::new(), |state| {
+            state.item.size_bytes = state.item.size_bytes.max(end);
+            state.disk_size = state.disk_size.max(end);
+        })?;
+        Ok(true)
     }
 
     /// The same without a part at its start; none where that is all.

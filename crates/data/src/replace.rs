@@ -7,7 +7,7 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{ChangeKind, Reservation};
 
-use crate::apply::{apply, file_changes};
+use crate::apply::{apply, file_changes, inline_charge};
 use crate::extent::Extent;
 use crate::file_node::FileNode;
 use crate::file_store::FileStore;
@@ -39,7 +39,7 @@ pub fn replace_content(store: &FileStore, source: &Arc<FileNode>, target: &Arc<F
         items::load(engine, node.tree(), node.number(), whole, usize::MAX).map(|items| items.extents)
     };
     let (new, old) = (extents_of(source)?, extents_of(target)?);
-    let changes = file_changes(old.len(), new.len());
+    let changes = file_changes(old.len(), new.len()) + inline_charge(&new);
     let mut handle = engine.begin(Reservation::items(1).and(changes).of(ChangeKind::Clone))?;
     let mut rewrite = Rewrite::new(u64::from(store.sector_size()), old);
     rewrite.drop_range(whole).map_err(|_| DataRefusal::NotSupported)?;

@@ -9,6 +9,7 @@
 //! batch may run in any order and at the same time. A completed write is in the device's cache only, unless
 //! it was asked to be [`Durability::Durable`] or a later [`Device::flush`] returned without an error.
 
+mod checksum_question;
 mod device;
 mod error;
 mod file;
@@ -26,6 +27,7 @@ mod tests;
 mod ticket;
 mod window;
 
+pub use checksum_question::{CHECKSUM_QUESTION_COMMAND, ask_for_checksums};
 pub use device::{Description, Device, DeviceExt, DeviceKind};
 pub use error::{DeviceError, DeviceErrorKind, Operation};
 pub use file::{Backend, FileDevice, LockMode, OpenOptions};

@@ -25,7 +25,7 @@ use crate::promises::DataReservation;
 use crate::reader::TransactionReader;
 use crate::reservation::Reservation;
 use crate::tree_deletion::clean;
-use crate::trim::{Trimmed, trim};
+use crate::trim::Trimmer;
 use crate::troubles::Troubles;
 use crate::{EngineError, Participant, ReadOnlyReason};
 
@@ -315,15 +315,10 @@ impl Engine {
         clean(&self.core, budget_blocks)
     }
 
-    /// Commits, and gives back to the devices what is free then: files of the host lose the blocks that hold
-    /// nothing.
-    ///
-    /// # Errors
-    /// As [`commit`](Self::commit); what reading free space met; a device's, but not that it can't give back
-    /// anything ([`Trimmed::refused_bytes`]).
-    pub fn trim(&self) -> Result<Trimmed, EngineError> {
-        self.core.commit()?;
-        trim(&self.core)
+    /// Gives free space back to the devices.
+    #[must_use]
+    pub fn trimmer(&self) -> Trimmer<'_> {
+        Trimmer::new(&self.core)
     }
 
     /// The devices that the file system has and nobody gave.

@@ -102,7 +102,7 @@ pub use promises::DataReservation;
 pub use reader::TransactionReader;
 pub use reservation::{Reservation, SUBVOLUME_DELETION_LEAVES};
 pub use snapshots::{AfterSnapshot, ReservedSnapshot, SnapshotRequest};
-pub use trim::Trimmed;
+pub use trim::{TrimPosition, Trimmed, Trimmer};
 pub use troubles::{FailedCommit, Troubles};
 pub use vlinder_space::{
     Charge, ChunkShare, DeviceReport, KindReport, Purpose, Reservations, ReserveAccess, ReservedData,

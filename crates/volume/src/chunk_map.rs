@@ -76,6 +76,13 @@ impl ChunkMap {
         self.chunks.read().values().map(Arc::clone).collect()
     }
 
+    /// The chunk that covers an address, or the first one behind it.
+    pub fn at_or_behind(&self, logical: Logical) -> Option<Arc<MappedChunk>> {
+        self.assert_complete();
+        self.get(logical)
+            .or_else(|| self.chunks.read().range(logical..).next().map(|(_, chunk)| Arc::clone(chunk)))
+    }
+
     /// Where Linux would put the next chunk: right after the last (`find_next_chunk`).
     pub fn next_logical(&self) -> Logical {
         self.assert_complete();

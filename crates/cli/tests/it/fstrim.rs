@@ -1,9 +1,13 @@
 //! Free space of an image given back to the host.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
+use vlinder_base::sync::Arc;
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_base::thread;
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::{Scratch, require};
 
@@ -141,15 +145,119 @@ fn of_a_partition_only_its_own_bytes_are_given_back() {
     run(["check", &part]).done();
 }
 
+/// The bytes that the verb tells of a mount.
+fn trim_mount(point: &Path) -> u64 {
+    let ended = end(vlinder().args(["--json", "fstrim"]).arg(point));
+    ended.done().json()["trimmed_bytes"].as_u64().unwrap()
+}
+
 #[test]
-fn a_mounted_image_is_told_how() {
+fn a_held_image_is_told_its_mount() {
     require!(Fuse);
     let place = Place::new("fstrim-mounted");
     place.mount("rw").done();
-    for named in [place.image.to_str().unwrap(), place.point.to_str().unwrap()] {
-        run(["fstrim", named]).failed(1, &["vlinder umount", "-o discard"]);
+    let (image, point) = (place.image.to_str().unwrap(), place.point.to_str().unwrap());
+    for held in [image, &target(&place.image, "/")] {
+        run(["fstrim", held]).failed(1, &[&format!("it is mounted on {point}: work there")]);
     }
+    let told = run(["fstrim", point]).done().text();
+    assert!(told.starts_with(&format!("{point}: ")) && told.ends_with(" bytes) trimmed\n"), "{told}");
+    std::fs::create_dir(place.at("directory")).unwrap();
+    run(["fstrim", place.at("directory").to_str().unwrap()]).done();
+    run(["mount", "-o", "remount,ro", image, point]).done();
+    run(["fstrim", point]).failed(1, &["the mount is read-only", "remount,rw"]);
+    place.unmount().done();
+    place.mount("ro").done();
+    run(["fstrim", point]).failed(1, &["the mount is read-only", "mount it for writing"]);
     place.unmount().done();
     let refused = end(vlinder().args(["fstrim", "-o", "ro"]).arg(&place.image));
     refused.failed(1, &["leave -o ro out"]);
+}
+
+#[test]
+fn a_mount_takes_less_after_it() {
+    require!(Fuse);
+    let place = Place::new("fstrim-mount");
+    place.mount("rw").done();
+    for number in 0..10 {
+        std::fs::write(place.at(&number.to_string()), noise(number)).unwrap();
+    }
+    run([Path::new("filesystem"), Path::new("sync"), &place.point]).done();
+    for number in 0..8 {
+        std::fs::remove_file(place.at(&number.to_string())).unwrap();
+    }
+    let before = taken(&place.image);
+    let told = trim_mount(&place.point);
+    let after = taken(&place.image);
+    assert!(told > 100 << 20, "{told}");
+    assert!(after + (30 << 20) < before && after < 14 << 20, "{before} {after}");
+    for number in 8..10 {
+        assert!(std::fs::read(place.at(&number.to_string())).unwrap() == noise(number));
+    }
+    place.unmount().done();
+    run(["check", "--check-data-csum", place.image.to_str().unwrap()]).done();
+}
+
+/// Writes, overwrites, moves and removes files of its own, and syncs some, until it is told to end; gives
+/// what is there then.
+fn work(directory: &Path, seed: u32, is_over: &AtomicBool) -> BTreeMap<String, Vec<u8>> {
+    std::fs::create_dir(directory).unwrap();
+    let (mut held, mut round) = (BTreeMap::new(), 0_u32);
+    while !is_over.load(Ordering::SeqCst) || round < 40 {
+        let (name, older) = (format!("{}", round % 6), format!("{}", (round + 3) % 6));
+        let mut bytes = noise(seed + round);
+        bytes.truncate(1 + (round as usize * 77_777) % (2 << 20));
+        std::fs::write(directory.join(&name), &bytes).unwrap();
+        held.insert(name.clone(), bytes);
+        if round % 4 == 0 {
+            std::fs::File::open(directory.join(&name)).unwrap().sync_all().unwrap();
+        }
+        if round % 5 == 0 && held.remove(&older).is_some() {
+            std::fs::remove_file(directory.join(&older)).unwrap();
+        }
+        if round % 7 == 0 {
+            std::fs::rename(directory.join(&name), directory.join(&older)).unwrap();
+            let moved = held.remove(&name).unwrap();
+            held.insert(older, moved);
+        }
+        round += 1;
+    }
+    held
+}
+
+#[test]
+fn writers_beside_a_trim_of_their_mount_lose_nothing() {
+    require!(Fuse, Tool("btrfs"));
+    let place = Place::new("fstrim-writers");
+    place.mount("commit=1").done();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..3)
+        .map(|number: u32| {
+            let (directory, is_over) = (place.at(&format!("writer-{number}")), Arc::clone(&is_over));
+            let worker = directory.clone();
+            (directory, thread::spawn("writer", move || work(&worker, number * 10_000, &is_over)))
+        })
+        .collect();
+    for _ in 0..25 {
+        trim_mount(&place.point);
+    }
+    is_over.store(true, Ordering::SeqCst);
+    let held: Vec<_> = writers.into_iter().map(|(place, writer)| (place, writer.join().unwrap())).collect();
+    trim_mount(&place.point);
+    let compare = || {
+        for (directory, files) in &held {
+            assert_eq!(std::fs::read_dir(directory).unwrap().count(), files.len());
+            for (name, bytes) in files {
+                assert!(std::fs::read(directory.join(name)).unwrap() == *bytes, "{directory:?} {name}");
+            }
+        }
+    };
+    compare();
+    place.unmount().done();
+    run(["check", "--check-data-csum", place.image.to_str().unwrap()]).done();
+    btrfs_check_data(&place.image).unwrap();
+    // Not what the server had in memory.
+    place.mount("ro").done();
+    compare();
+    place.unmount().done();
 }

@@ -43,7 +43,12 @@ impl Images {
 
     /// What a script says on the kernel's mount of an image.
     fn on_kernel(&self, image: &Path, script: &str) -> String {
-        let kernel = KernelMount::of(&[image], "", &[FEATURE]).unwrap();
+        self.on_kernel_with("", image, script)
+    }
+
+    /// The same with mount options.
+    fn on_kernel_with(&self, options: &str, image: &Path, script: &str) -> String {
+        let kernel = KernelMount::of(&[image], options, &[FEATURE]).unwrap();
         let ended =
             Command::new("bash").args(["-euo", "pipefail", "-c", script]).current_dir(kernel.path()).output();
         kernel.unmount().unwrap();
@@ -131,6 +136,176 @@ fn copies_share_the_extents_that_cp_shares_on_linux() {
     for image in [&offline, &mounted] {
         btrfs_check(image).unwrap();
         images.on_kernel(image, "for f in plain inline text sparse pre empty cut; do cmp $f to/$f; done; cmp zs/packed to/packed; cmp ncd/nc ncd/copy");
+    }
+}
+
+/// Files whose bytes lie in items, compressed and not.
+const IN_ITEMS: &str = r#"
+mkdir zs to ncd; btrfs property set zs compression zstd; printf tiny > tiny
+printf 'packed text %.0s' {1..290} > zs/packed; head -c 4096 /dev/zero > zs/full; seq 700 > zs/seq
+printf small > to/small; truncate -s 50 to/hole; truncate -s 9000 to/long; head -c 4096 /dev/zero > to/sector
+: > to/reserved; fallocate -n -l 8192 to/reserved; head -c 100000 /dev/urandom > to/extents; cp zs/full to/other
+printf larger%.0s {1..300} > to/larger; sync
+"#;
+
+/// Clones of them to new files, to files that have something, and to an offset.
+const CLONES: &str = r#"
+import os
+def clone(source, target, at=0):
+    source, target = os.open(source, os.O_RDONLY), os.open(target, os.O_RDWR | os.O_CREAT, 0o644)
+    left = os.fstat(source).st_size
+    assert os.copy_file_range(source, target, left, 0, at) == left
+    os.close(source); os.close(target)
+for name in ['tiny', 'zs/packed', 'zs/full', 'zs/seq']: clone(name, 'to/' + name.replace('/', '-'))
+for name in ['small', 'hole', 'reserved']: clone('zs/packed', 'to/' + name)
+clone('zs/full', 'to/long'); clone('zs/full', 'to/extents'); clone('zs/full', 'to/other')
+clone('zs/full', 'to/sector'); clone('zs/packed', 'to/behind', 4096); clone('tiny', 'to/larger'); clone('zs/packed', 'zs/beside')
+"#;
+
+/// The generation of an image's last commit.
+fn generation(image: &Path) -> u64 {
+    let text = tool("btrfs", ["inspect-internal", "dump-super", image.to_str().unwrap()]);
+    let line = text.lines().find(|line| line.starts_with("generation")).unwrap();
+    line.rsplit(|letter: char| !letter.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+/// The items of all files' data, as btrfs-progs shows them, without addresses. The generation is that of
+/// bytes in the item alone; after `newest` it is not told which.
+fn data_items(image: &Path, newest: u64) -> Vec<String> {
+    let text = tool("btrfs", ["inspect-internal", "dump-tree", "-t", "5", image.to_str().unwrap()]);
+    let (mut items, mut is_data) = (Vec::<String>::new(), false);
+    for line in text.lines().map(str::trim) {
+        if let Some((_, key)) = line.split_once(" key ") {
+            is_data = key.contains(" EXTENT_DATA ");
+            if is_data {
+                let (key, place) = key.split_once(" itemoff ").unwrap();
+                items.push(format!("{key} {}", place.split_once(' ').unwrap().1));
+            }
+        } else if is_data {
+            let words: Vec<&str> = line.split(' ').collect();
+            let line = match words[..] {
+                ["generation", _, "type", kind, ref name @ ..] if kind != "0" => {
+                    format!("type {kind} {}", name.join(" "))
+                }
+                ["generation", number, ref rest @ ..] => {
+                    let is_old = number.parse::<u64>().unwrap() <= newest;
+                    format!("generation {} {}", if is_old { number } else { "new" }, rest.join(" "))
+                }
+                ["extent", "data", "disk", "byte", address, ref rest @ ..] => {
+                    format!("{} {}", if address == "0" { "hole" } else { "extent" }, rest.join(" "))
+                }
+                ["extent" | "inline", ..] => line.to_owned(),
+                _ => continue,
+            };
+            let item = items.last_mut().unwrap();
+            item.push_str("; ");
+            item.push_str(&line);
+        }
+    }
+    items
+}
+
+#[test]
+fn bytes_in_items_are_cloned_as_on_linux() {
+    require!(Root, KernelBtrfs, Fuse, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("python3"));
+    let images = Images::new("sharing-items", IN_ITEMS);
+    let newest = generation(&images.first);
+    let (kernels, mounted) = (images.copy("kernel"), images.copy("mounted"));
+    let theirs = images.on_kernel(&kernels, &format!("python3 -c \"{CLONES}\"; {SUMS}"));
+    images.on_mount(&mounted, |point| {
+        let ended = Command::new("python3").args(["-c", CLONES]).current_dir(point).output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    });
+    let (expected, found) = (data_items(&kernels, newest), data_items(&mounted, newest));
+    let packed = |item: &&String| item.contains("compression 3 (zstd)") && !item.contains("generation new");
+    assert!(expected.iter().filter(packed).count() >= 9, "{expected:#?}");
+    assert_eq!(found, expected);
+    assert_eq!(images.on_kernel(&mounted, SUMS), theirs);
+    btrfs_check(&mounted).unwrap();
+    run(["check", "--check-data-csum", mounted.to_str().unwrap()]).done();
+    // By cp, in an image and on a mount.
+    let (kernels, offline) = (images.copy("kernel-cp"), images.copy("offline-cp"));
+    let mounted = images.copy("mounted-cp");
+    let copies = ["tiny", "zs/packed", "zs/full", "zs/seq"].map(|from| (from, from.replace('/', "-")));
+    let script: String =
+        copies.iter().map(|(from, to)| format!("cp --reflink=always {from} to/{to}\n")).collect();
+    images.on_kernel(&kernels, &script);
+    for (from, to) in &copies {
+        run([
+            "cp",
+            "--reflink",
+            &target(&offline, &format!("/{from}")),
+            &target(&offline, &format!("/to/{to}")),
+        ])
+        .done();
+    }
+    images.on_mount(&mounted, |point| {
+        for (from, to) in &copies {
+            let at = |path: &str| point.join(path).to_str().unwrap().to_owned();
+            run(["cp", "--reflink", &at(from), &at(&format!("to/{to}"))]).done();
+        }
+    });
+    let expected = data_items(&kernels, newest);
+    assert_eq!(data_items(&offline, newest), expected);
+    assert_eq!(data_items(&mounted, newest), expected);
+    btrfs_check(&offline).unwrap();
+}
+
+/// Copies between files with checksums, without them by the mount option, and without them by chattr +C.
+const CHECKSUMS: [(&str, &str); 7] = [
+    ("bare", "to/bare"),
+    ("bare", "ncd/bare"),
+    ("ncd/nc", "to/nc"),
+    ("summed", "to/summed"),
+    ("summed", "ncd/summed"),
+    ("packed", "to/packed"),
+    ("tiny", "to/tiny"),
+];
+
+#[test]
+fn a_mount_without_checksums_shares_as_linux_does() {
+    require!(Root, KernelBtrfs, Fuse, Tool("btrfs"), Tool("mkfs.btrfs"));
+    let fill =
+        "mkdir to ncd; chattr +C ncd; head -c 300001 /dev/urandom | tee summed > ncd/nc; seq 300 > tiny
+        : > packed; btrfs property set packed compression zstd; seq 100000 > packed";
+    let images = Images::new("sharing-nodatasum", fill);
+    images.on_kernel_with("nodatasum", &images.first, "head -c 300001 /dev/urandom > bare");
+    for options in ["nodatasum", "datasum", "nodatacow"] {
+        let (kernels, offline, mounted) = (
+            images.copy(&format!("{options}-kernel")),
+            images.copy(&format!("{options}-offline")),
+            images.copy(&format!("{options}-mounted")),
+        );
+        let script: String = CHECKSUMS
+            .iter()
+            .map(|(from, to)| format!("cp --reflink=always {from} {to} 2>/dev/null && echo 0 || echo 1\n"))
+            .collect();
+        let theirs = images.on_kernel_with(options, &kernels, &script);
+        let theirs: Vec<i32> = theirs.lines().map(|line| line.parse().unwrap()).collect();
+        let reflink = |from: String, to: String, option: &[&str]| {
+            run([&["cp"], option, &["--reflink=always", &from, &to]].concat()).code
+        };
+        let inside = |path: &str| target(&offline, &format!("/{path}"));
+        let ours: Vec<i32> =
+            CHECKSUMS.iter().map(|(from, to)| reflink(inside(from), inside(to), &["-o", options])).collect();
+        let point = images.scratch.join("mount");
+        std::fs::create_dir_all(&point).unwrap();
+        run([Path::new("mount"), Path::new("-o"), Path::new(options), &mounted, &point]).done();
+        let at = |path: &str| point.join(path).to_str().unwrap().to_owned();
+        let on_mount: Vec<i32> = CHECKSUMS.iter().map(|(from, to)| reflink(at(from), at(to), &[])).collect();
+        run([Path::new("umount"), &point]).done();
+        assert_eq!((&ours, &on_mount), (&theirs, &theirs), "{options}");
+        assert!(theirs.contains(&0) && theirs.contains(&1), "{options} {theirs:?}");
+        for ((_, path), _) in CHECKSUMS.iter().zip(&theirs).filter(|(_, code)| **code == 0) {
+            let path = format!("/{path}");
+            let expected = extents(&kernels, &path);
+            assert_eq!(extents(&offline, &path), expected, "{options} {path}");
+            assert_eq!(extents(&mounted, &path), expected, "{options} {path} on a mount");
+        }
+        for image in [&offline, &mounted] {
+            btrfs_check(image).unwrap();
+            run(["check", "--check-data-csum", image.to_str().unwrap()]).done();
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! | create | who may write the directory |
 //! | snapshot | the same, and owner of the source |
 //! | delete | root, the mount's owner; others where they may write and `user_subvol_rm_allowed` is on |
-//! | list, set-default, label, inode-resolve, lease, receive | root, the mount's owner |
+//! | list, set-default, label, inode-resolve, lease, receive, fstrim | root, the mount's owner |
 //! | `ro` | root, the mount's owner, the subvolume's owner |
 //! | unmount | root, the mount's owner |
 //! | a file's map | who may read the file |
@@ -27,6 +27,7 @@ mod rights;
 mod served_mount;
 mod sharing;
 mod subvolumes;
+mod trimming;
 mod unmounting;
 
 use rustix::io::Errno;
@@ -104,6 +105,7 @@ impl Executor for FilesystemExecutor {
                 subvolumes::await_deletions(mount, &self.stopping, &numbers)
             }
             Request::FilesystemSync => mount.sync(),
+            Request::Fstrim { from } => trimming::trim(mount, peer, &self.stopping, from),
             Request::Remounted { read_only } => {
                 mount.require_privilege(peer)?;
                 mount.filesystem.hold_access_times(read_only);

@@ -48,10 +48,12 @@ impl ServedMount {
 
     /// The right that Linux judges before it looks whether the mount is read-only:
     /// `btrfs_ioctl_default_subvol`, `btrfs_ioctl_set_fslabel` and `btrfs_ioctl_subvol_setflags` call
-    /// `mnt_want_write_file` after it, all others before.
+    /// `mnt_want_write_file` after it, all others before; `btrfs_ioctl_fitrim` asks for the right first.
     fn require_first_right(&self, peer: &Peer, request: &Request) -> Result<(), ErrorBody> {
         match request {
-            Request::SubvolumeSetDefault { .. } | Request::LabelSet { .. } => self.require_privilege(peer),
+            Request::SubvolumeSetDefault { .. } | Request::LabelSet { .. } | Request::Fstrim { .. } => {
+                self.require_privilege(peer)
+            }
             Request::PropertySet { name, .. } if name == "label" => self.require_privilege(peer),
             Request::PropertySet { path, name, .. } if name == "ro" && !self.is_privileged(peer) => {
                 let inode = self.resolve(&self.caller(peer, 0), path)?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 use vlinder_base::sync::{Arc, Mutex};
-use vlinder_control::protocol::{MAX_DEDUPE_BYTES, SubvolumeTarget};
+use vlinder_control::protocol::{MAX_DEDUPE_BYTES, SubvolumeTarget, TrimPlace};
 use vlinder_control::{
     Answer, Conversation, ErrorKind, Executor, FilesystemExecutor, KernelNotifier, MountFacts, Peer, Request,
     Unplaced,
@@ -167,6 +167,7 @@ fn each_request_is_for_whom_linux_allows_it() {
         assert_eq!(rig.judge(|_| open.clone()), ALL, "{open:?}");
     }
     assert_eq!(rig.judge(|_| Request::Lease), PRIVILEGED);
+    assert_eq!(rig.judge(|_| Request::Fstrim { from: None }), PRIVILEGED);
     assert_eq!(rig.judge(|_| Request::Unmount), PRIVILEGED);
 }
 
@@ -188,6 +189,7 @@ fn a_changing_request_is_refused_on_a_read_only_mount() {
         Request::SubvolumeSnapshot { source: "theirs/sub".into(), path: "open/s".into(), read_only: true },
         Request::SubvolumeSetDefault { target: sub() },
         Request::LabelSet { label: "name".into() },
+        Request::Fstrim { from: None },
         set("", "label", "other"),
         set("theirs/sub", "ro", "true"),
         set("theirs/sub", "ro", "false"),
@@ -223,6 +225,44 @@ fn a_changing_request_is_refused_on_a_read_only_mount() {
     for request in &changes {
         assert!(ask(request).is_ok(), "{request:?}");
     }
+}
+
+#[test]
+fn trimming_goes_on_from_any_place_and_ends_with_the_mount() {
+    let rig = Rig::new("");
+    let trim = |from| rig.executor.execute(&peer(0), Request::Fstrim { from }, &mut Conversation::default());
+    // A slow machine does not come to the end in one request.
+    let bytes_from = |mut from: Option<TrimPlace>| {
+        let (mut groups, mut unallocated) = (0, 0);
+        loop {
+            let Answer::Trimmed(record) = trim(from).unwrap() else { panic!() };
+            groups += record.group_bytes;
+            unallocated += record.unallocated_bytes;
+            assert!(record.next.is_none() || record.next > from, "{from:?} {record:?}");
+            from = record.next;
+            if from.is_none() {
+                return (groups, unallocated);
+            }
+        }
+    };
+    let generation = rig.filesystem.engine().generation();
+    let root = rig.filesystem.root().unwrap();
+    rig.filesystem.names().create_file(&Caller::superuser(), &root, b"new", 0o644).unwrap();
+    let (groups, unallocated) = bytes_from(None);
+    assert!(groups > 0 && unallocated > 0, "{groups} {unallocated}");
+    assert!(rig.filesystem.engine().generation() > generation, "no commit");
+    for place in [
+        TrimPlace::Groups { logical_bytes: u64::MAX },
+        TrimPlace::Unallocated { device: 1, offset_bytes: 0 },
+        TrimPlace::Unallocated { device: 0, offset_bytes: u64::MAX },
+    ] {
+        assert_eq!(bytes_from(Some(place)), (0, unallocated), "{place:?}");
+    }
+    let behind = TrimPlace::Unallocated { device: 1, offset_bytes: u64::MAX };
+    assert_eq!(bytes_from(Some(behind)), (0, 0));
+    rig.executor.stop();
+    let ended = trim(None).unwrap_err();
+    assert_eq!(ended.errno, Errno::INTR.raw_os_error());
 }
 
 #[test]

@@ -135,6 +135,7 @@ impl Rig {
             ("`subvolume-get-default`", Request::SubvolumeGetDefault),
             ("`subvolume-sync`", Request::SubvolumeSync { numbers: Vec::new() }),
             ("`filesystem-sync`", Request::FilesystemSync),
+            ("`fstrim`", Request::Fstrim { from: None }),
             ("`filesystem-df`", Request::FilesystemDf),
             ("`filesystem-usage`", Request::FilesystemUsage),
             ("`label-get`", Request::LabelGet),

@@ -156,6 +156,11 @@ pub const FILES: &[Case] = &[
         "zero foo 5000 20000; fsync foo; zero-keep foo 60000 20000; fsync foo",
     ),
     case("clone then fsync", "write foo 0 65536 1", "clone foo 0 bar 0 65536; fsync bar"),
+    case(
+        "clones of bytes in an item, new and over such",
+        "write foo 0 1000 1; write baz 0 500 2",
+        "clone foo 0 bar 0 1000; fsync bar; clone foo 0 baz 0 1000; fsync baz; rm foo; fsync bar",
+    ),
     case("clone within a file", "write foo 0 65536 1", "clone foo 0 foo 131072 32768; fsync foo"),
     case(
         "clone over part, both fsynced",

@@ -59,7 +59,7 @@ fn what_was_deleted_is_given_back_and_the_rest_stays() {
         files.remove_file(format!("/{number}")).unwrap();
     }
     let before = blocks_that_are_not_zero(&device);
-    let trimmed = files.filesystem().engine().trim().unwrap();
+    let trimmed = files.filesystem().engine().trimmer().all().unwrap();
     assert_eq!(trimmed.refused_bytes, 0);
     let space = files.filesystem().engine().space().unwrap();
     // 16 KiB blocks twice, data once; superblocks.
@@ -81,7 +81,9 @@ fn what_was_deleted_is_given_back_and_the_rest_stays() {
         assert!(files.read(format!("/{number}")).unwrap() == content(number, 1 << 20));
     }
     // The commit of the second has removed a chunk that was empty.
-    assert!(files.filesystem().engine().trim().unwrap().unallocated_bytes >= trimmed.unallocated_bytes);
+    assert!(
+        files.filesystem().engine().trimmer().all().unwrap().unallocated_bytes >= trimmed.unallocated_bytes
+    );
     files.close().unwrap();
     own_check_data(device).unwrap();
 }
@@ -99,13 +101,13 @@ fn every_state_after_a_cut_is_whole() {
     for number in 0..8 {
         files.remove_file(format!("/{number}")).unwrap();
     }
-    files.filesystem().engine().trim().unwrap();
+    files.filesystem().engine().trimmer().all().unwrap();
     device.mark(1);
     files.write("/new", content(99, 300_000)).unwrap();
     files.remove_file("/8").unwrap();
     files.sync().unwrap();
     device.mark(2);
-    files.filesystem().engine().trim().unwrap();
+    files.filesystem().engine().trimmer().all().unwrap();
     files.write("/newer", content(98, 300_000)).unwrap();
     files.close().unwrap();
     assert!(device.count(Operation::Discard) > 4);
@@ -133,6 +135,53 @@ fn every_state_after_a_cut_is_whole() {
     assert!(states > 30, "{states}");
 }
 
+/// What a mount does: trimming in pieces, with changes, commits and logs between them.
+#[test]
+fn changes_between_the_pieces_lose_nothing_at_any_cut() {
+    let device = Arc::new(SimulatedDevice::from_image(used_device()));
+    let files = open(Arc::clone(&device) as _);
+    let (mut next, mut round, mut trimmed) = (None, 0_u8, 0);
+    loop {
+        files.remove_file(format!("/{}", round % 10)).unwrap();
+        files.write(format!("/{}", round % 10), content(100 + round, 400_000)).unwrap();
+        match round % 3 {
+            0 => files.sync().unwrap(),
+            1 => files.open_file(format!("/{}", round % 10)).unwrap().sync_all().unwrap(),
+            _ => {}
+        }
+        device.mark(u64::from(round));
+        let (piece, behind) = files.filesystem().engine().trimmer().piece(next).unwrap();
+        trimmed += piece.group_bytes + piece.unallocated_bytes;
+        (next, round) = (behind, round + 1);
+        if next.is_none() {
+            break;
+        }
+    }
+    assert!(round > 4 && trimmed > DEVICE_BYTES / 2, "{round} {trimmed}");
+    files.close().unwrap();
+    let options = CutOptions { samples: 2, stride: 5, ..CutOptions::default() };
+    let mut states = 0;
+    for cut in PowerCuts::new(&device.recording(), options) {
+        let image = Arc::new(cut.image.snapshot());
+        own_check_data(Arc::clone(&image) as _)
+            .unwrap_or_else(|error| panic!("{}: {error}", cut.description));
+        let files = open(image);
+        for number in 10..20 {
+            let found = files.read(format!("/{number}")).unwrap();
+            assert!(found == content(number, 1 << 20), "{}", cut.description);
+        }
+        // What was durable at the mark, and not written again since.
+        let mark = cut.mark.map(|mark| mark as u8).filter(|mark| mark % 3 != 2);
+        if let Some(mark) = mark {
+            let found = files.read(format!("/{}", mark % 10)).unwrap();
+            assert!(found == content(100 + mark, 400_000), "{} {mark}", cut.description);
+        }
+        files.close().unwrap();
+        states += 1;
+    }
+    assert!(states > 30, "{states}");
+}
+
 #[test]
 fn a_leased_state_is_not_given_back() {
     let device = Arc::new(used_device());
@@ -142,7 +191,7 @@ fn a_leased_state_is_not_given_back() {
         files.remove_file(format!("/{number}")).unwrap();
     }
     files.sync().unwrap();
-    let held = files.filesystem().engine().trim().unwrap();
+    let held = files.filesystem().engine().trimmer().all().unwrap();
     let leased = || {
         let options = OpenOptions { background: false, ..OpenOptions::read_only() };
         let opened =
@@ -153,7 +202,7 @@ fn a_leased_state_is_not_given_back() {
         assert!(leased().read(format!("/{number}")).unwrap() == content(number, 1 << 20));
     }
     drop(lease);
-    let freed = files.filesystem().engine().trim().unwrap();
+    let freed = files.filesystem().engine().trimmer().all().unwrap();
     assert!(freed.group_bytes >= held.group_bytes + (10 << 20), "{held:?} {freed:?}");
     files.close().unwrap();
     own_check_data(device).unwrap();
@@ -171,7 +220,7 @@ fn writers_beside_it_lose_nothing() {
         thread::spawn("trimmer", move || {
             let mut count = 0;
             while !is_over.load(Ordering::SeqCst) {
-                files.filesystem().engine().trim().unwrap();
+                files.filesystem().engine().trimmer().all().unwrap();
                 count += 1;
             }
             count
@@ -188,7 +237,7 @@ fn writers_beside_it_lose_nothing() {
     is_over.store(true, Ordering::SeqCst);
     let count = trimmer.join().unwrap();
     assert!(count > 2, "{count}");
-    files.filesystem().engine().trim().unwrap();
+    files.filesystem().engine().trimmer().all().unwrap();
     for number in 0..8 {
         assert!(files.read(format!("/{number}")).unwrap() == content(11 ^ number, 700_000), "{number}");
     }
@@ -221,10 +270,10 @@ impl Device for Whole {
 fn a_device_that_cannot_is_told_apart() {
     let device = Arc::new(Whole(used_device()));
     let files = open(Arc::clone(&device) as _);
-    let trimmed = files.filesystem().engine().trim().unwrap();
+    let trimmed = files.filesystem().engine().trimmer().all().unwrap();
     assert_eq!((trimmed.group_bytes, trimmed.unallocated_bytes), (0, 0));
     assert!(trimmed.refused_bytes > DEVICE_BYTES / 2);
     files.close().unwrap();
     let read_only = Filesystem::open_devices(vec![device as _], OpenOptions::read_only()).unwrap();
-    assert!(read_only.engine().trim().is_err());
+    assert!(read_only.engine().trimmer().all().is_err());
 }

@@ -2,7 +2,8 @@
 
 use rustix::io::Errno;
 use vlinder_base::sync::{Arc, OnceLock};
-use vlinder_device::MOUNT_NAME_COMMAND;
+use vlinder_device::{CHECKSUM_QUESTION_COMMAND, MOUNT_NAME_COMMAND};
+use vlinder_fs::InodeFlags;
 
 use super::convert::{errno, judged, timestamp_of};
 use super::durability::{Durability, is_synchronous};
@@ -123,7 +124,11 @@ impl AttributeService for FileAttributes {
         if command == MOUNT_NAME_COMMAND {
             return self.told_name.get().cloned().ok_or(Errno::NOTTY);
         }
-        self.flags.answer(&judged(requester, 0), &self.mounted.inode(node)?, command, data)
+        let inode = self.mounted.inode(node)?;
+        if command == CHECKSUM_QUESTION_COMMAND {
+            return Ok(vec![u8::from(!inode.flags().has(InodeFlags::NODATASUM))]);
+        }
+        self.flags.answer(&judged(requester, 0), &inode, command, data)
     }
 
     fn statistics(&self) -> Reply<Statistics> {

@@ -24,7 +24,7 @@ use vlinder_format::RootId;
 use vlinder_fs::data::MappedExtent;
 use vlinder_fs::{SubvolumeChoice, SubvolumeInformation};
 use vlinder_partitions::ImageName;
-use vlinder_transaction::DeviceReport;
+use vlinder_transaction::{DeviceReport, Trimmed};
 
 use crate::failure::{Failure, Kind};
 use crate::fullness::{Fullness, ShownDevice};
@@ -364,6 +364,28 @@ impl Mounted {
         match self.request(&Request::FilesystemSync)? {
             Answer::Synced { generation } => Ok(generation),
             _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Gives free space back to the host; `done` hears of each part when it is done, and how many bytes of
+    /// the devices it was.
+    ///
+    /// # Errors
+    /// What the mount's server refused, or that it can't be reached.
+    pub fn trim(&self, mut done: impl FnMut(u64)) -> Result<Trimmed, Failure> {
+        let (mut trimmed, mut from) = (Trimmed::default(), None);
+        loop {
+            let Answer::Trimmed(record) = self.request(&Request::Fstrim { from })? else {
+                return Err(self.unexpected());
+            };
+            trimmed.add(records::trimmed(&record));
+            done(record.group_bytes.saturating_add(record.unallocated_bytes));
+            match record.next {
+                None => return Ok(trimmed),
+                // The server may be anybody's, and must not lead its client in a circle.
+                next if next <= from => return Err(self.unexpected()),
+                next => from = next,
+            }
         }
     }
 

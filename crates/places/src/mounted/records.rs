@@ -1,7 +1,9 @@
 //! What a mount's server tells, as the types that the printers take.
 
 use vlinder_base::metrics::{Bucket, HistogramSnapshot, Unit, Value};
-use vlinder_control::protocol::{FileRun, Metric, MetricValue, SpaceRecord, SubvolumeRecord, Time};
+use vlinder_control::protocol::{
+    FileRun, Metric, MetricValue, SpaceRecord, SubvolumeRecord, Time, TrimRecord,
+};
 use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode::Timestamp;
@@ -9,7 +11,7 @@ use vlinder_format::root_item::RootFlags;
 use vlinder_format::{DeviceId, Generation, Logical, ObjectId, RootId, Uuid};
 use vlinder_fs::data::MappedExtent;
 use vlinder_fs::{InodeId, SubvolumeInformation};
-use vlinder_transaction::{ChunkShare, DeviceReport, KindReport, SpaceReport};
+use vlinder_transaction::{ChunkShare, DeviceReport, KindReport, SpaceReport, Trimmed};
 
 use crate::metrics::Reading;
 
@@ -46,6 +48,15 @@ pub fn subvolume(record: SubvolumeRecord) -> SubvolumeInformation {
         flags: RootFlags(record.flags),
         is_read_only: record.read_only,
         is_deleted: record.deleted,
+    }
+}
+
+/// What was given back.
+pub fn trimmed(record: &TrimRecord) -> Trimmed {
+    Trimmed {
+        group_bytes: record.group_bytes,
+        unallocated_bytes: record.unallocated_bytes,
+        refused_bytes: record.refused_bytes,
     }
 }
 

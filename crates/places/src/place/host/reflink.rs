@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::{IFlags, SeekFrom};
 use rustix::io::Errno;
 use vlinder_control::MountEntry;
+use vlinder_device::ask_for_checksums;
 
 /// What statfs(2) tells of FUSE (`FUSE_SUPER_MAGIC`).
 const FUSE: rustix::fs::FsWord = 0x6573_5546;
@@ -51,9 +52,11 @@ fn is_on_vlinder(source: &File, target: &File) -> bool {
             .is_ok_and(|all| all.iter().any(|entry| entry.device == numbers && entry.is_ours()))
 }
 
-/// As far as chattr(1) tells. A file without checksums shares with its like alone.
+/// A file without checksums shares with its like alone. An older server tells no more than chattr(1) shows.
 fn has_checksums(file: &File) -> bool {
-    rustix::fs::ioctl_getflags(file).is_ok_and(|flags| !flags.contains(IFlags::NOCOW))
+    ask_for_checksums(file).unwrap_or_else(|_| {
+        rustix::fs::ioctl_getflags(file).is_ok_and(|flags| !flags.contains(IFlags::NOCOW))
+    })
 }
 
 /// Copies a file into an empty one. One call copies 2 GiB at most, holes included, and a file of 8 EiB would

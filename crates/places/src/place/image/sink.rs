@@ -87,7 +87,8 @@ impl Sink for ImageSink {
         match filesystem.files().clone_range(caller, (source, 0), (self.inode()?, 0), whole, origin) {
             Ok(()) => Ok(Shared::Whole),
             Err(error) if error.refusal() == Some(Refusal::InvalidArgument) => {
-                let text = "only one of both files has checksums (chattr +C), and such share no extents";
+                let text =
+                    "only one of both files has checksums (chattr +C, nodatasum), and such share no extents";
                 Ok(Shared::Refused(Failure::new(Kind::Invalid, text).at(place())))
             }
             Err(error) => Err(self.directory.fail(&self.name)(error)),
