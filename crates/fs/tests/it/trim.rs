@@ -159,7 +159,7 @@ fn changes_between_the_pieces_lose_nothing_at_any_cut() {
     }
     assert!(round > 4 && trimmed > DEVICE_BYTES / 2, "{round} {trimmed}");
     files.close().unwrap();
-    let options = CutOptions { samples: 2, stride: 5, ..CutOptions::default() };
+    let options = CutOptions { samples: 2, stride: 13, ..CutOptions::default() };
     let mut states = 0;
     for cut in PowerCuts::new(&device.recording(), options) {
         let image = Arc::new(cut.image.snapshot());

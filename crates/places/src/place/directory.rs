@@ -337,7 +337,7 @@ impl Location {
     /// Opens the regular file to read it that was seen before, and no other.
     ///
     /// # Errors
-    /// As [`Directory::open`]; [`Kind::Exists`](crate::failure::Kind::Exists) where another file has taken
+    /// As [`Directory::open`]; [`Kind::Exists`] where another file has taken
     /// its name since.
     pub fn open_seen(&self, seen: &FileStatus) -> Result<Box<dyn Source>, Failure> {
         let source = self.directory.open(&self.name)?;
