@@ -320,8 +320,8 @@ fn a_path_in_an_image_that_was_written_otherwise_is_shown_right() {
     run(["cat", &format!("{}/etc/fstab", image.display())]).failed(1, &[&meant]);
     run(["cat", &format!("{}:etc/fstab", image.display())]).failed(1, &[&meant]);
     run(["check", &target(&image, "/")]).failed(1, &["whole image", "disk.img\n"]);
-    let in_it = format!("written {}", target(&image, "/"));
-    run(["tree", image.to_str().unwrap()]).failed(1, &["Not a directory", &in_it]);
+    let in_it = format!("written {}", target(&image, "/new"));
+    run(["mkdir", &format!("{}/new", image.display())]).failed(1, &["Not a directory", &in_it]);
     let ended = run(["cat", scratch.join("missing").to_str().unwrap()]).failed(1, &["No such file"]);
     assert!(!ended.err.contains("a path in an image"), "{}", ended.err);
 }
