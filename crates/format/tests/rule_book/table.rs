@@ -111,8 +111,8 @@ fn findings_in_code() -> BTreeMap<String, String> {
     found
 }
 
-/// Findings and faults that are no rule but say that a bound was met, or that only a reader tells who knows the
-/// inode's type: the page says so.
+/// Findings and faults that are no rule but say that a bound was met, or that only a reader tells who knows
+/// the inode's type: the page says so.
 const NOT_RULES: [&str; 7] = [
     "ExtentFault::TooManyReferences",
     "FileExtentFault::LinkNotInline",

@@ -301,8 +301,8 @@ fn items_of_direct_writes_find_room_that_others_left_them() {
     }
 }
 
-/// A small file's bytes lie in its tree. A file without bytes gets that item, and needs no room for data; into a
-/// longer one the bytes are written. A copy that finds no room changes nothing.
+/// A small file's bytes lie in its tree. A file without bytes gets that item, and needs no room for data;
+/// into a longer one the bytes are written. A copy that finds no room changes nothing.
 #[test]
 fn a_copy_that_is_refused_leaves_its_target_as_it_was() {
     require!(Tool("mkfs.btrfs"));
