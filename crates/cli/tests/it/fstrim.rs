@@ -164,14 +164,23 @@ fn a_held_image_is_told_its_mount() {
     assert!(told.starts_with(&format!("{point}: ")) && told.ends_with(" bytes) trimmed\n"), "{told}");
     std::fs::create_dir(place.at("directory")).unwrap();
     run(["fstrim", place.at("directory").to_str().unwrap()]).done();
-    run(["mount", "-o", "remount,ro", image, point]).done();
-    run(["fstrim", point]).failed(1, &["the mount is read-only", "remount,rw"]);
     place.unmount().done();
     place.mount("ro").done();
     run(["fstrim", point]).failed(1, &["the mount is read-only", "mount it for writing"]);
     place.unmount().done();
     let refused = end(vlinder().args(["fstrim", "-o", "ro"]).arg(&place.image));
     refused.failed(1, &["leave -o ro out"]);
+}
+
+#[test]
+fn a_mount_that_became_read_only_is_not_trimmed() {
+    require!(Root, Fuse);
+    let place = Place::new("fstrim-remounted");
+    place.mount("rw").done();
+    let (image, point) = (place.image.to_str().unwrap(), place.point.to_str().unwrap());
+    run(["mount", "-o", "remount,ro", image, point]).done();
+    run(["fstrim", point]).failed(1, &["the mount is read-only", "remount,rw"]);
+    place.unmount().done();
 }
 
 #[test]
