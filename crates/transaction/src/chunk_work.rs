@@ -268,15 +268,17 @@ impl ChunkWork {
         look(self.summary.lock().get_or_insert_with(|| Summary::of(&self.volume)))
     }
 
-    /// What no chunk has of the devices, but for their reserved starts and superblock copies.
-    pub(crate) fn unallocated_ranges(&self) -> Vec<UnallocatedRange> {
+    /// The first range that no chunk has at or behind a byte of a device, or on a device of a higher number;
+    /// reserved starts and superblock copies are in none.
+    pub(crate) fn unallocated_from(&self, device: DeviceId, start: Physical) -> Option<UnallocatedRange> {
         self.with_summary(|summary| {
-            let of_device = |space: &DeviceSpace| {
-                let device = space.device;
-                let holes: Vec<_> = space.holes_beside_superblocks().collect();
-                holes.into_iter().map(move |hole| (device, hole.start, hole.length))
+            let first = |space: &DeviceSpace| {
+                let start = if space.device == device { start } else { Physical(0) };
+                let hole = space.holes_beside_superblocks_from(start).next()?;
+                Some((space.device, hole.start, hole.length))
             };
-            summary.spaces.iter().flat_map(of_device).collect()
+            let behind = summary.spaces.iter().filter(|space| space.device >= device);
+            behind.filter_map(first).min_by_key(|range| range.0)
         })
     }
 

@@ -131,17 +131,14 @@ fn trim_unallocated(
     from: Physical,
 ) -> Result<(Trimmed, Option<TrimPosition>), EngineError> {
     let _no_chunk_is_made = core.chunks().begin_making();
-    let behind = core.chunks().unallocated_ranges().into_iter().filter_map(|(number, start, length)| {
-        let end = start.0.saturating_add(length);
-        let start = if number == device { start.0.max(from.0) } else { start.0 };
-        (number >= device && start < end).then_some((number, start, end))
-    });
-    let Some((device, start, end)) = behind.min() else { return Ok((Trimmed::default(), None)) };
-    let length = (end - start).min(PIECE_BYTES);
+    let Some((device, start, length)) = core.chunks().unallocated_from(device, from) else {
+        return Ok((Trimmed::default(), None));
+    };
+    let length = length.min(PIECE_BYTES);
     let told = match core.volume().keeps_writes_in_memory() {
         true => 0,
-        false => core.volume().members().discard(device, Physical(start), length)?,
+        false => core.volume().members().discard(device, start, length)?,
     };
     let trimmed = Trimmed { group_bytes: 0, unallocated_bytes: told, refused_bytes: length - told };
-    Ok((trimmed, Some(TrimPosition::Unallocated(device, Physical(start.saturating_add(length))))))
+    Ok((trimmed, Some(TrimPosition::Unallocated(device, Physical(start.0.saturating_add(length))))))
 }

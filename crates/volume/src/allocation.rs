@@ -127,9 +127,13 @@ impl DeviceSpace {
         self.holes.iter().copied()
     }
 
-    /// All holes without the stripe lengths in which superblock copies lie, by address.
-    pub fn holes_beside_superblocks(&self) -> impl Iterator<Item = Hole> + '_ {
-        self.holes().flat_map(|hole| {
+    /// What all holes have at or behind a byte of the device, by address, without the stripe lengths in
+    /// which superblock copies lie. Holes before that byte are passed by in one step, and parts are cut
+    /// last, so that no byte leads into the stripe length of a copy.
+    pub fn holes_beside_superblocks_from(&self, start: Physical) -> impl Iterator<Item = Hole> + '_ {
+        let first = self.holes.partition_point(|hole| hole.end() <= start.0);
+        let holes = self.holes.get(first..).unwrap_or_default().iter().copied();
+        let parts = holes.flat_map(|hole| {
             let mut position = hole.start.0;
             let copies = SuperblockMirror::ALL.map(|mirror| mirror.offset().0);
             let inside = copies.into_iter().filter(move |copy| (hole.start.0..hole.end()).contains(copy));
@@ -138,7 +142,8 @@ impl DeviceSpace {
                 position = end.saturating_add(STRIPE_LENGTH).min(hole.end());
                 part
             })
-        })
+        });
+        parts.filter_map(move |part| Hole::between(part.start.0.max(start.0), part.end()))
     }
 
     /// The first hole of at least `wanted` bytes, else the longest (kernel: `find_free_dev_extent`).
@@ -246,7 +251,7 @@ mod tests {
     fn what_no_chunk_has_spares_superblock_copies() {
         let beside = |allocated: &[(u64, u64)]| -> Vec<(u64, u64)> {
             let space = space(100 * MEBIBYTE, allocated);
-            space.holes_beside_superblocks().map(|hole| (hole.start.0, hole.end())).collect()
+            space.holes_beside_superblocks_from(Physical(0)).map(|hole| (hole.start.0, hole.end())).collect()
         };
         let (copy, end) = (64 * MEBIBYTE, 100 * MEBIBYTE);
         let behind = (copy + STRIPE_LENGTH, end);
@@ -256,6 +261,18 @@ mod tests {
         assert_eq!(beside(&[(0, 2), (5, 65)]), [first, (65 * MEBIBYTE, end)]);
         assert_eq!(beside(&[(0, 2), (5, 60), (64, 100)]), [first, (60 * MEBIBYTE, copy)]);
         assert_eq!(beside(&[(0, 100)]), []);
+        let space = space(100 * MEBIBYTE, &[(0, 2), (5, 60)]);
+        let from = |start: u64| -> Vec<(u64, u64)> {
+            let holes = space.holes_beside_superblocks_from(Physical(start));
+            holes.map(|hole| (hole.start.0, hole.end())).collect()
+        };
+        for inside in [copy, copy + 1, copy + 4096, copy + STRIPE_LENGTH - 1, copy + STRIPE_LENGTH] {
+            assert_eq!(from(inside), [behind], "{inside}");
+        }
+        assert_eq!(from(copy - 1), [(copy - 1, copy), behind]);
+        assert_eq!(from(5 * MEBIBYTE), [(60 * MEBIBYTE, copy), behind]);
+        assert_eq!(from(end - 1), [(end - 1, end)]);
+        assert_eq!(from(end), []);
     }
 
     #[test]

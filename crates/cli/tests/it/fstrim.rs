@@ -237,8 +237,14 @@ fn work(directory: &Path, seed: u32, is_over: &AtomicBool) -> BTreeMap<String, V
 #[test]
 fn writers_beside_a_trim_of_their_mount_lose_nothing() {
     require!(Fuse, Tool("btrfs"));
+    for options in ["commit=1", "commit=1,threads=8"] {
+        write_beside_trims(options);
+    }
+}
+
+fn write_beside_trims(options: &str) {
     let place = Place::new("fstrim-writers");
-    place.mount("commit=1").done();
+    place.mount(options).done();
     let is_over = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..3)
         .map(|number: u32| {

@@ -75,18 +75,23 @@ fn data_older_than_the_interval_are_committed_by_the_clock() {
     btrfs_check_data(&image).unwrap();
 }
 
+/// Commits once changes have stopped for a second of this clock, and at no interval that a test sees.
+fn idle_options(clock: &Arc<FixedClock>) -> OpenOptions {
+    OpenOptions {
+        clock: Arc::clone(clock) as _,
+        commit_interval: Duration::from_secs(3600),
+        idle_commit: Some(Duration::from_secs(1)),
+        ..OpenOptions::default()
+    }
+}
+
 #[test]
 fn changes_are_committed_once_they_have_stopped_and_not_again() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
     let scratch = Scratch::new("background-idle");
     let image = image(&scratch, 256, &[]);
     let clock = Arc::new(FixedClock::new(Timestamp::new(1_700_000_000, 0)));
-    let options = OpenOptions {
-        clock: Arc::clone(&clock) as _,
-        commit_interval: Duration::from_secs(3600),
-        idle_commit: Some(Duration::from_secs(1)),
-        ..OpenOptions::default()
-    };
+    let options = idle_options(&clock);
     let filesystem = Filesystem::open(&[&image], options).unwrap();
     let (caller, root) = (root_user(), filesystem.root().unwrap());
     let generation = || filesystem.engine().generation();
@@ -227,13 +232,7 @@ fn access_times_ask_for_no_commit_of_their_own() {
     let scratch = Scratch::new("background-access");
     let image = image(&scratch, 256, &[]);
     let clock = Arc::new(FixedClock::new(Timestamp::new(1_700_000_000, 0)));
-    let options = OpenOptions {
-        clock: Arc::clone(&clock) as _,
-        commit_interval: Duration::from_secs(3600),
-        idle_commit: Some(Duration::from_secs(1)),
-        access_times: AccessTimes::Strict,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions { access_times: AccessTimes::Strict, ..idle_options(&clock) };
     let filesystem = Filesystem::open(&[&image], options).unwrap();
     let (caller, root) = (root_user(), filesystem.root().unwrap());
     let file = write(&filesystem, 300_000);
