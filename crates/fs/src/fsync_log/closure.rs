@@ -15,7 +15,8 @@
 //!
 //! An inode that came out of a directory which is gone can't be logged: the removal of the directory's name
 //! would have to be, and all that it held. Linux commits, too. So it does where a name was or is a
-//! subvolume's: the replay moves inodes alone, and can take no name from a subvolume.
+//! subvolume's: the replay moves inodes alone, and can take no name from a subvolume, nor from one that was
+//! in a directory which is gone.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -131,13 +132,23 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The replay deletes what a directory holds that loses its name: nothing may have left it that still
-    /// lives.
+    /// The replay deletes what a directory holds that loses its name, and what the directories in it hold:
+    /// nothing may have left them that still lives, and no subvolume may have been in them.
     fn nothing_left(&self, directory: ObjectId) -> Result<(), Unlogged> {
-        let names: Option<&BTreeMap<_, NameChange>> = self.record.names.get(&directory);
-        let left = names.into_iter().flat_map(BTreeMap::values).filter_map(|change| change.before);
-        if left.map(|before| before.inode).any(|inode| !self.is_dead(inode)) {
-            return Err(FullCommit::DirectoryGone.into());
+        // Each is below one that is gone too, as of the last commit, so there is no circle.
+        let mut emptied = vec![directory];
+        while let Some(directory) = emptied.pop() {
+            if self.record.subvolume_names.contains_key(&directory) {
+                return Err(FullCommit::SubvolumeName.into());
+            }
+            let names: Option<&BTreeMap<_, NameChange>> = self.record.names.get(&directory);
+            let left = names.into_iter().flat_map(BTreeMap::values).filter_map(|change| change.before);
+            for inode in left.map(|before| before.inode) {
+                if !self.is_dead(inode) {
+                    return Err(FullCommit::DirectoryGone.into());
+                }
+                emptied.push(inode);
+            }
         }
         Ok(())
     }

@@ -130,7 +130,15 @@ const OPERATIONS: &[&str] = &[
     "symlink target A/bar",
     "setfattr A/foo user.a 5",
     "rmdir B/C",
+    "mv A/C/baz B/baz; ?rmdir A/C",
+    "rm A/C/baz; ?rmdir A/C",
+    "rm A/foo; ?rmdir A",
+    "mv A/foo B/bar; ?rmdir A",
 ];
+
+/// Operations beside a subvolume, for longer sequences.
+const SUBVOLUME_OPERATIONS: &[&str] =
+    &["delete A/C/S; ?rm A/C/baz; ?rmdir A/C", "mv A/C/S B/S", "exchange A/C/S A/foo", "subvolume B/S"];
 
 /// What is fsynced, where it is there.
 const TARGETS: &[&str] = &[".", "A", "B", "A/C", "B/C", "D", "A/foo", "B/foo", "A/bar", "B/bar", "D/foo"];
@@ -143,7 +151,7 @@ fn sequence(
     between: Option<&str>,
     target: &str,
 ) -> Option<Result<(), String>> {
-    let mut stage = Stage::open(image, "");
+    let mut stage = Stage::open(image, "flushoncommit");
     for (number, operation) in operations.iter().enumerate() {
         stage.run(&format!("?{operation}")).unwrap();
         if number == 0
@@ -220,12 +228,17 @@ fn longer_sequences_are_as_they_were_fsynced() {
     let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let (first, count) = (number("FSYNC_LOG_SEED", 1), number("FSYNC_LOG_SEEDS", 300));
     let formats = [Format::Plain, Format::Holes, Format::SmallNodes];
-    let images = formats.map(|format| base(&recipe(format, ""), SEQUENCES_BEFORE));
+    let with_subvolume = format!("{SEQUENCES_BEFORE}; subvolume A/C/S");
+    let images = [SEQUENCES_BEFORE, &with_subvolume]
+        .map(|before| formats.map(|format| base(&recipe(format, ""), before)))
+        .concat();
+    let operations = [OPERATIONS, SUBVOLUME_OPERATIONS].concat();
     let mut logs = 0;
     for seed in first..first + count {
         let random = SeededRandom::new(seed);
         let below = |most: usize| (random.next_u64() % most as u64) as usize;
-        let mut stage = Stage::open(&images[below(3)], "");
+        // An fsync that commits leaves what was written and not fsynced unless it is told so.
+        let mut stage = Stage::open(&images[below(6)], "flushoncommit");
         let mut script = Vec::new();
         for _ in 0..3 + below(8) {
             if below(3) == 0 {
@@ -233,7 +246,7 @@ fn longer_sequences_are_as_they_were_fsynced() {
                 stage.sync_any(target);
                 script.push(format!("fsync {target}"));
             } else {
-                let operation = OPERATIONS[below(OPERATIONS.len())];
+                let operation = operations[below(operations.len())];
                 stage.run(&format!("?{operation}")).unwrap();
                 script.push(operation.to_owned());
             }

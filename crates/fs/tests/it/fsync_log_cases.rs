@@ -590,5 +590,30 @@ pub const SUBVOLUMES: &[Case] = &[
         "mkdir A; touch A/foo",
         "mv A/foo foo; rmdir A; commit-fsync .",
     ),
+    case(
+        "a file left a directory two below what is fsynced, both removed",
+        "mkdir A; mkdir A/B; touch A/B/foo; mkdir D",
+        "mv A/B/foo D/foo; rmdir A/B; rmdir A; commit-fsync .",
+    ),
+    case(
+        "removed directories that held a file",
+        "mkdir A; mkdir A/B; touch A/B/foo",
+        "rm A/B/foo; rmdir A/B; rmdir A; fsync .",
+    ),
+    case(
+        "removed directory that held a subvolume",
+        "mkdir A; subvolume A/S",
+        "delete A/S; rmdir A; commit-fsync .",
+    ),
+    case(
+        "removed directories that held a subvolume",
+        "mkdir A; mkdir A/B; subvolume A/B/S",
+        "delete A/B/S; rmdir A/B; rmdir A; commit-fsync .",
+    ),
+    case(
+        "removed directory that held a placeholder",
+        "subvolume T; mkdir T/A; subvolume T/A/S; snapshot T P; delete T/A/S",
+        "rmdir P/A/S; rmdir P/A; commit-fsync P",
+    ),
     mounted("notreelog", "notreelog", "", "write foo 0 10 1; commit-fsync foo"),
 ];
