@@ -428,13 +428,33 @@ fn a_file_of_the_host_keeps_owner_mode_and_attributes() {
         let mut value = [0; 8];
         assert_eq!(rustix::fs::getxattr(&old, "user.note", &mut value[..]), Ok(4));
     }
-    // Further names can't be given the content at once: that is said.
-    fs::hard_link(&old, place.scratch.join("other")).unwrap();
-    let ended = run(["cp", "/dev/null", &old]);
-    assert_eq!(ended.code, 0);
-    assert!(ended.err.contains("1 other name of the file will keep the old content"), "{}", ended.err);
-    assert_eq!(fs::read(place.scratch.join("other")).unwrap(), b"new");
-    assert_eq!(fs::read(&old).unwrap(), b"");
+    // Further names show the new content, too.
+    let other = place.scratch.join("other");
+    fs::hard_link(&old, &other).unwrap();
+    let before = fs::metadata(&old).unwrap();
+    for content in [noise(300_000, 1), b"short".to_vec(), noise(70_000, 2), Vec::new()] {
+        let new = place.host("new", &content);
+        run(["cp", &new, &place.at("/new")]).done();
+        run(["cp", &place.at("/new"), &old]).done();
+        assert!(fs::read(&other).unwrap() == content);
+        let after = fs::metadata(&old).unwrap();
+        let seen = |status: &fs::Metadata| (status.ino(), status.nlink(), status.uid(), status.gid());
+        assert_eq!(seen(&after), seen(&before));
+        let names = fs::read_dir(place.scratch.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with(".vlinder-")));
+    }
+    // -p keeps the names, too; -a cuts them, as cp(1) does.
+    run(["cp", "-p", &place.at("/new"), &old]).done();
+    assert_eq!(fs::metadata(&old).unwrap().ino(), before.ino());
+    run(["cp", "-a", &place.at("/new"), &old]).done();
+    assert_eq!((fs::metadata(&old).unwrap().nlink(), fs::metadata(&other).unwrap().nlink()), (1, 1));
+    if !is_root {
+        let other = place.host("read-only", b"kept");
+        fs::hard_link(&other, place.scratch.join("read-only-too")).unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o444)).unwrap();
+        run(["cp", &place.at("/new"), &other]).failed(1, &["read-only", "further names"]);
+        assert_eq!(fs::read(&other).unwrap(), b"kept");
+    }
     // A link that an image planted is not followed in a directory of the host.
     let out = place.scratch.join("out");
     fs::create_dir(&out).unwrap();

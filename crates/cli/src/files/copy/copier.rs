@@ -352,15 +352,8 @@ impl<'a> Copier<'a> {
         permissions: u32,
         overwritten: Option<&FileStatus>,
     ) -> Result<Box<dyn Sink>, Failure> {
-        let Some(old) = overwritten else { return to.directory.create(&to.name, permissions) };
-        if old.links > 1 && !to.directory.is_image() {
-            let others = old.links - 1;
-            let names = if others == 1 { "name" } else { "names" };
-            self.session.warn(format!(
-                "{}: {others} other {names} of the file will keep the old content; to change it under all of them, use cat and a \
-                 redirection of the shell",
-                to.place()
-            ));
+        if overwritten.is_none() {
+            return to.directory.create(&to.name, permissions);
         }
         to.directory.overwrite(&to.name)
     }

@@ -150,12 +150,18 @@ impl HostDirectory {
         Ok(Box::new(self.begin(name, permissions)?))
     }
 
-    /// As [`Directory::overwrite`](crate::place::Directory::overwrite): the new file takes over what the old
-    /// one is beside its content. Only further names of the old one stay with the old content, for on the
-    /// host no call exchanges contents at once.
+    /// As [`Directory::overwrite`](crate::place::Directory::overwrite). A file of one name gives it to a new
+    /// one that takes over what the old one is beside its content. A file of several names has to stay, and
+    /// is written over when the new content is whole: on the host no call exchanges contents at once.
     pub(crate) fn overwrite(&self, name: &[u8]) -> Result<Box<dyn Sink>, Failure> {
         let old = self.status(name)?;
-        let sink = self.begin(name, 0o600)?;
+        let mut sink = self.begin(name, 0o600)?;
+        if old.links > 1 {
+            let target = self.open_content(name)?;
+            sink.take_flags(&target);
+            sink.be_content_of(File::from(target));
+            return Ok(Box::new(sink));
+        }
         // Before any data: with some, a file can't be taken from copy-on-write any more.
         if let Ok(file) = self.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK) {
             sink.take_flags(&file);
@@ -171,6 +177,19 @@ impl HostDirectory {
         }
         sink.change(&Change { permissions: Some(permissions), ..Change::default() })?;
         Ok(Box::new(sink))
+    }
+
+    /// Opens a regular file to write over what it holds.
+    fn open_content(&self, name: &[u8]) -> Result<OwnedFd, Failure> {
+        let hint = "it has further names; to replace it under this name alone, remove it first";
+        let opened = self.open_at(name, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY);
+        let descriptor = opened.map_err(|failure| failure.hint(hint))?;
+        // Another file may have come since it was looked at.
+        let status = rustix::fs::fstat(&descriptor).map_err(|errno| self.held.fail(errno, name))?;
+        match HostType::from_raw_mode(status.st_mode) {
+            HostType::RegularFile => Ok(descriptor),
+            _ => Err(Failure::new(Kind::Exists, "no regular file any more").at(self.held.place(name))),
+        }
     }
 
     /// Whether this directory is the one of these numbers, or lies below it.

@@ -6,6 +6,7 @@ mod directory;
 mod errors;
 mod held;
 mod image_mark;
+mod refill;
 mod reflink;
 mod sink;
 mod source;

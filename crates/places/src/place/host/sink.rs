@@ -13,6 +13,7 @@ use vlinder_base::sync::Arc;
 
 use super::convert::{host_owner, host_times};
 use super::held::HeldDirectory;
+use super::refill::refill;
 use super::reflink;
 use crate::failure::{Failure, Kind, text_of};
 use crate::place::attributes::{Attributed, Change};
@@ -35,9 +36,12 @@ pub(super) fn temporary_name() -> String {
     format!(".vlinder-{:016x}", OsRandom.next_u64())
 }
 
-/// A file that gets its name when it is whole, and goes if it never is.
+/// A file that gets its name when it is whole, and goes if it never is; or whose content another file gets
+/// then.
 pub struct HostSink {
     file: File,
+    /// The file that gets the content, and keeps its names.
+    content_of: Option<File>,
     directory: Arc<HeldDirectory>,
     unfinished: Unfinished,
     name: Vec<u8>,
@@ -55,6 +59,7 @@ impl HostSink {
     ) -> Self {
         Self {
             file: File::from(descriptor),
+            content_of: None,
             directory: Arc::clone(directory),
             unfinished,
             name: name.to_vec(),
@@ -65,6 +70,11 @@ impl HostSink {
     /// The name that it gets when it is finished, instead of the one that it was begun for.
     pub fn set_name(&mut self, name: &[u8]) {
         self.name = name.to_vec();
+    }
+
+    /// Gives the content to a file, which stays, when it is whole, instead of getting a name.
+    pub(super) fn be_content_of(&mut self, file: File) {
+        self.content_of = Some(file);
     }
 
     /// Takes over the flags of another file that chattr(1) sets and that say how it is stored, as far as the
@@ -160,7 +170,15 @@ impl Sink for HostSink {
         set.map_err(|error| Failure::host(&error, self.directory.place(&self.name)))
     }
 
+    fn takes_attributes_last(&self) -> bool {
+        self.content_of.is_some()
+    }
+
     fn finish(mut self: Box<Self>) -> Result<(), Failure> {
+        if let Some(target) = &self.content_of {
+            let filled = refill(target, &self.file);
+            return filled.map_err(|error| Failure::host(&error, self.directory.place(&self.name)));
+        }
         let name = OsStr::from_bytes(&self.name).to_owned();
         let directory = self.directory.descriptor()?;
         if let Unfinished::Nameless = self.unfinished {
