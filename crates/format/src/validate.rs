@@ -48,9 +48,9 @@ pub fn validate_leaf(block: &Block, rules: &LeafRules) -> Result<(), ItemFault> 
         return Ok(());
     }
     let mut context = ItemContext { rules, owner: block.owner(), previous: None };
-    for slot in 0..block.len() {
-        check_slot(block, slot, &context)?;
-        context.previous = Some(item_at(block, slot));
+    for (slot, item) in block.items().enumerate() {
+        check_of_slot(slot, item, &context)?;
+        context.previous = Some(item);
     }
     Ok(())
 }
@@ -132,12 +132,11 @@ fn number_of(slot: usize) -> u32 {
 }
 
 fn check_slot(block: &Block, slot: usize, context: &ItemContext<'_>) -> Result<(), ItemFault> {
-    let key = block.key(slot);
-    check_item(&key, block.data(slot), context).map_err(|fault| ItemFault {
-        slot: number_of(slot),
-        key,
-        fault,
-    })
+    check_of_slot(slot, item_at(block, slot), context)
+}
+
+fn check_of_slot(slot: usize, (key, data): Item<'_>, context: &ItemContext<'_>) -> Result<(), ItemFault> {
+    check_item(&key, data, context).map_err(|fault| ItemFault { slot: number_of(slot), key, fault })
 }
 
 /// Checks one item by the rules of its family. Item types that no family claims pass.

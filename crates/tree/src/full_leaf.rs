@@ -191,20 +191,18 @@ impl FullLeaf<'_> {
     /// The slot where the halves of the leaf are most even, and the bytes before it.
     fn middle(&self) -> (usize, usize) {
         let half = self.leaf.used_bytes() / 2;
-        let mut left = 0usize;
-        for slot in 0..self.leaf.len() {
-            let with = left.saturating_add(self.item_bytes(slot));
-            if with > half {
-                let rounds_up = with.saturating_sub(half) < half.saturating_sub(left);
-                return if rounds_up { (slot.saturating_add(1), with) } else { (slot, left) };
-            }
-            left = with;
+        let slot = first_slot(self.leaf, |slot| self.leaf.used_bytes_to(slot) > half);
+        let left = self.bytes_before(slot);
+        if slot == self.leaf.len() {
+            return (slot, left);
         }
-        (self.leaf.len(), left)
+        let with = self.leaf.used_bytes_to(slot);
+        let rounds_up = with.saturating_sub(half) < half.saturating_sub(left);
+        if rounds_up { (slot.saturating_add(1), with) } else { (slot, left) }
     }
 
     fn bytes_before(&self, slot: usize) -> usize {
-        (0..slot).map(|slot| self.item_bytes(slot)).fold(0, usize::saturating_add)
+        slot.checked_sub(1).map_or(0, |last| self.leaf.used_bytes_to(last))
     }
 
     fn item_bytes(&self, slot: usize) -> usize {
@@ -215,18 +213,28 @@ impl FullLeaf<'_> {
 /// The first slot of a leaf whose item does not fit where so many bytes lie already, when that place has got
 /// the growths before it.
 fn slot_where_full(leaf: &Block, bytes_there: usize, growths: &[(Key, usize)]) -> usize {
-    let (mut bytes, mut growths) = (bytes_there, growths.iter().peekable());
-    for slot in 0..leaf.len() {
+    let is_too_much = |slot: usize| {
         let key = leaf.key(slot);
-        while let Some((_, growth)) = growths.next_if(|(grown, _)| *grown <= key) {
-            bytes = bytes.saturating_add(*growth);
-        }
-        bytes = bytes.saturating_add(item_bytes(leaf, slot));
-        if bytes > leaf.capacity_bytes() {
-            return slot;
+        let grown = growths.iter().take_while(|(grown, _)| *grown <= key).map(|(_, growth)| *growth);
+        let growth = grown.fold(bytes_there, usize::saturating_add);
+        growth.saturating_add(leaf.used_bytes_to(slot)) > leaf.capacity_bytes()
+    };
+    first_slot(leaf, is_too_much).min(leaf.len().saturating_sub(1))
+}
+
+/// The first slot for which something is true that is true for all slots behind it; the number of items where
+/// there is none.
+fn first_slot(leaf: &Block, is_behind: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, leaf.len());
+    while low < high {
+        let middle = low.midpoint(high);
+        if is_behind(middle) {
+            high = middle;
+        } else {
+            low = middle.saturating_add(1);
         }
     }
-    leaf.len().saturating_sub(1)
+    low
 }
 
 /// What an item takes, with its header.

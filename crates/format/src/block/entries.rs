@@ -1,8 +1,8 @@
 //! The entries of a block, which are the items of a leaf or the pointers of a node: finding and reading them.
 
 use super::offsets::{
-    HEADER_SIZE, ITEM_HEADER_SIZE, POINTER_SIZE, data_front, data_range, entry_size, entry_start, get_key,
-    get_u64,
+    HEADER_SIZE, ITEM_DATA_OFFSET, ITEM_DATA_SIZE, ITEM_HEADER_SIZE, POINTER_SIZE, data_front, data_range,
+    entry_size, entry_start, get_key, get_u32, get_u64, widen,
 };
 use super::tree_block::Block;
 use crate::key::Key;
@@ -110,6 +110,16 @@ impl Block {
         &self.bytes()[start..end]
     }
 
+    /// In a leaf: all items in order, each with its key and data.
+    pub fn items(&self) -> impl Iterator<Item = (Key, &[u8])> {
+        assert!(self.is_leaf(), "a node has no items");
+        let (headers, data) = (&self.bytes()[HEADER_SIZE..], &self.bytes()[HEADER_SIZE..]);
+        headers[..self.len() * ITEM_HEADER_SIZE].chunks_exact(ITEM_HEADER_SIZE).map(move |header| {
+            let start = widen(get_u32(header, ITEM_DATA_OFFSET));
+            (get_key(header, 0), &data[start..start + widen(get_u32(header, ITEM_DATA_SIZE))])
+        })
+    }
+
     /// In a leaf: the data of an item by its key.
     pub fn get(&self, key: &Key) -> Option<&[u8]> {
         self.search(key).ok().map(|slot| self.data(slot))
@@ -124,6 +134,12 @@ impl Block {
     /// In a leaf: bytes that items and their headers take.
     pub fn used_bytes(&self) -> usize {
         self.len() * ITEM_HEADER_SIZE + (self.bytes().len() - data_front(self.bytes()))
+    }
+
+    /// In a leaf: bytes that the items up to a slot take, the one there included, with their headers.
+    pub fn used_bytes_to(&self, slot: usize) -> usize {
+        // Item data lie without gaps, the first item's at the end of the block.
+        (slot + 1) * ITEM_HEADER_SIZE + (self.bytes().len() - data_range(self.bytes(), slot).0)
     }
 
     /// In a leaf: bytes free for further items and their headers.
