@@ -4,7 +4,6 @@ use vlinder_extent_state::ByteRange;
 use vlinder_forest::{ForestError, SubvolumeTree};
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::{Damage, FileOffset, ItemType, Key, ObjectId};
-use vlinder_tree::Readahead;
 
 use crate::extent::Extent;
 
@@ -21,13 +20,11 @@ pub fn extents_in_tree(
     limit: usize,
 ) -> Result<Vec<Extent>, ForestError> {
     let first = FileExtent::key(inode, FileOffset(range.start()));
-    let before = tree.trees().floor(tree.root(), &first)?;
-    let is_of_file = |key: Key| (key.objectid, key.item_type) == (inode, ItemType::EXTENT_DATA);
-    let start = before.map(|found| found.key()).filter(|key| is_of_file(*key)).unwrap_or(first);
-    let mut cursor = tree.trees().cursor(tree.root(), &start, Readahead::None)?;
+    let is_of_file = |key: &Key| (key.objectid, key.item_type) == (inode, ItemType::EXTENT_DATA);
+    let mut cursor = tree.trees().cursor_at_or_before(tree.root(), &first, is_of_file)?;
     let mut extents = Vec::new();
     while let Some((key, data)) = cursor.item() {
-        if !is_of_file(key) || key.offset >= range.end() || extents.len() == limit {
+        if !is_of_file(&key) || key.offset >= range.end() || extents.len() == limit {
             break;
         }
         let extent = Extent::decode(key.offset, data).map_err(|fault| Damage::new(fault, cursor.place()))?;

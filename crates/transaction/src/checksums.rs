@@ -137,11 +137,9 @@ impl ChecksumTree<'_> {
     ) -> Result<Vec<(Key, Option<Vec<u8>>, Option<Vec<u8>>)>, TreeError> {
         let end = start.0 + length;
         let mut changes = Vec::new();
-        let from = match editor.trees.floor(self.root, &ChecksumGeometry::key(start))? {
-            Some(before) if before.key().objectid == ObjectId::EXTENT_CHECKSUM => before.key(),
-            _ => ChecksumGeometry::key(start),
-        };
-        let mut cursor = editor.trees.cursor(self.root, &from, vlinder_tree::Readahead::None)?;
+        let is_of_data = |key: &Key| key.objectid == ObjectId::EXTENT_CHECKSUM;
+        let key = ChecksumGeometry::key(start);
+        let mut cursor = editor.trees.cursor_at_or_before(self.root, &key, is_of_data)?;
         while let Some((key, data)) = cursor.item() {
             if key.item_type != ItemType::EXTENT_CHECKSUM || key.offset >= end {
                 break;

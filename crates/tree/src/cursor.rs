@@ -33,6 +33,29 @@ impl<'a> Cursor<'a> {
         Ok(Self { blocks, root: Arc::clone(root), readahead, position })
     }
 
+    /// A cursor at the last item at or before `key`, if that is `wanted`; else at the first one behind
+    /// the key.
+    ///
+    /// # Errors
+    /// What reading the path met.
+    pub(crate) fn at_or_before(
+        blocks: &'a TreeBlocks,
+        root: &Arc<Root>,
+        key: &Key,
+        wanted: impl FnOnce(&Key) -> bool,
+    ) -> Result<Self, TreeError> {
+        let readahead = Readahead::None;
+        let position = Search::new(blocks, root, key, Direction::Floor, readahead).run()?;
+        let mut cursor = Self { blocks, root: Arc::clone(root), readahead, position };
+        match cursor.key() {
+            Some(found) if wanted(&found) => {}
+            // What comes next is the first one behind.
+            Some(_) => cursor.advance()?,
+            None => cursor.seek(key)?,
+        }
+        Ok(cursor)
+    }
+
     /// The item that the cursor is at; none at the end.
     pub fn item(&self) -> Option<(Key, &[u8])> {
         self.position.as_ref().map(|position| (position.key(), position.data()))

@@ -123,6 +123,20 @@ impl Trees {
         Cursor::new(&self.blocks, root, key, readahead)
     }
 
+    /// A cursor at the last item at or before a key, if that is `wanted`, as what may reach over the key; else
+    /// at the first one behind the key. One look at the tree finds both, unless the leaf ends between them.
+    ///
+    /// # Errors
+    /// As of [`floor`](Self::floor).
+    pub fn cursor_at_or_before(
+        &self,
+        root: &Arc<Root>,
+        key: &Key,
+        wanted: impl FnOnce(&Key) -> bool,
+    ) -> Result<Cursor<'_>, TreeError> {
+        Cursor::at_or_before(&self.blocks, root, key, wanted)
+    }
+
     /// The items of a tree with keys in a range, in order, and the parts of it that can't be read.
     pub fn salvage(&self, root: &Root, range: RangeInclusive<Key>) -> Salvage<'_> {
         Salvage::new(&self.blocks, root, range)

@@ -308,12 +308,39 @@ impl World {
                 cursor.advance().unwrap();
             }
             assert_eq!(cursor.item(), None);
+            self.judge_places_before(root, model);
             let pointer = root.pointer();
             *expected.entry(pointer.logical).or_default().entry(Reference::Root(root.id())).or_default() += 1;
             self.references_below(pointer.logical, pointer.level, &mut expected, &mut seen);
         }
         let ledger = self.space.ledger.lock();
         assert_eq!(ledger.references, expected);
+    }
+
+    /// Cursors at or before a key, of every item and right behind it, with each answer to whether that is wanted.
+    fn judge_places_before(&self, root: &Arc<Root>, model: &BTreeMap<Key, Vec<u8>>) {
+        for key in model.keys().flat_map(|key| [*key, key.next().unwrap()]) {
+            let before = model.range(..=key).next_back().map(|(key, _)| *key);
+            let behind = model
+                .range((std::ops::Bound::Excluded(before.unwrap()), std::ops::Bound::Unbounded))
+                .next()
+                .map(|(key, _)| *key);
+            for (is_wanted, first) in [(true, before), (false, behind)] {
+                let mut cursor = self.trees.cursor_at_or_before(root, &key, |_| is_wanted).unwrap();
+                assert_eq!(cursor.key(), first);
+                cursor.advance().unwrap();
+                assert_eq!(
+                    cursor.key(),
+                    if is_wanted {
+                        behind
+                    } else {
+                        behind.and_then(|key| model.range(key..).nth(1).map(|(key, _)| *key))
+                    }
+                );
+            }
+        }
+        let first = self.trees.cursor_at_or_before(root, &Key::MIN, |_| true).unwrap();
+        assert_eq!(first.key(), model.keys().next().copied());
     }
 
     fn references_below(

@@ -255,9 +255,8 @@ impl Writer<'_, '_> {
         let first = FileExtent::key(number, FileOffset(range.start()));
         let last = FileExtent::key(number, FileOffset(range.end().saturating_sub(1)));
         let is_run = |key: &Key| key.objectid == number && key.item_type == ItemType::EXTENT_DATA;
-        let before = self.log.floor(subvolume, &first)?.filter(|(key, _)| is_run(key) && *key != first);
         let mut runs = Vec::new();
-        for (key, data) in before.into_iter().chain(self.log.items(subvolume, first, last)?) {
+        for (key, data) in self.log.items_and_before(subvolume, first, last, is_run)? {
             let run = Extent::decode(key.offset, &data)
                 .map_err(|fault| FsError::from(Damage::new(fault, place_in_tree(self.subvolume, key))))?;
             if run.file_range(sector_size).overlaps(range) {

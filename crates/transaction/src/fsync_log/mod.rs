@@ -26,7 +26,7 @@ mod writer;
 
 use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_format::{Generation, Key, Logical, RootId};
-use vlinder_tree::{Edit, Readahead, Root};
+use vlinder_tree::{Cursor, Edit, Readahead, Root};
 
 pub(crate) use self::space::take_for_log;
 pub(crate) use self::writer::LogWriter;
@@ -168,23 +168,31 @@ impl LogEdit<'_> {
     /// What reading blocks met.
     pub fn items(&self, subvolume: RootId, from: Key, to: Key) -> Result<Vec<(Key, Vec<u8>)>, LogError> {
         let Some(log) = self.content.logs.get(&subvolume) else { return Ok(Vec::new()) };
-        let mut cursor = self.editor.trees.cursor(&log.root, &from, Readahead::None)?;
+        Self::take_to(self.editor.trees.cursor(&log.root, &from, Readahead::None)?, to)
+    }
+
+    /// As [`items`](Self::items), with the last item before, if that is `wanted`.
+    ///
+    /// # Errors
+    /// What reading blocks met.
+    pub fn items_and_before(
+        &self,
+        subvolume: RootId,
+        from: Key,
+        to: Key,
+        wanted: impl FnOnce(&Key) -> bool,
+    ) -> Result<Vec<(Key, Vec<u8>)>, LogError> {
+        let Some(log) = self.content.logs.get(&subvolume) else { return Ok(Vec::new()) };
+        Self::take_to(self.editor.trees.cursor_at_or_before(&log.root, &from, wanted)?, to)
+    }
+
+    fn take_to(mut cursor: Cursor<'_>, to: Key) -> Result<Vec<(Key, Vec<u8>)>, LogError> {
         let mut items = Vec::new();
         while let Some((key, data)) = cursor.item().filter(|(key, _)| *key <= to) {
             items.push((key, data.to_vec()));
             cursor.advance()?;
         }
         Ok(items)
-    }
-
-    /// The last item of a subvolume's log at or before a key.
-    ///
-    /// # Errors
-    /// What reading blocks met.
-    pub fn floor(&self, subvolume: RootId, key: &Key) -> Result<Option<(Key, Vec<u8>)>, LogError> {
-        let Some(log) = self.content.logs.get(&subvolume) else { return Ok(None) };
-        let found = self.editor.trees.floor(&log.root, key)?;
-        Ok(found.map(|found| (found.key(), found.data().to_vec())))
     }
 
     /// Puts the checksums of data into a subvolume's log, one for each sector from `start` on, in place of
