@@ -232,8 +232,8 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// `bytes` is a multiple of `alignment`, a power of two; nothing is a multiple of another number. Asked of six
-/// fields of each extent in each leaf that is read or written, so it does not divide.
+/// `bytes` is a multiple of `alignment`, a power of two; nothing is a multiple of another number. It is asked
+/// of six fields of each extent in each leaf that is read or written, so it does not divide.
 pub(crate) const fn is_aligned(bytes: u64, alignment: u32) -> bool {
     let below = widen_u64(alignment).wrapping_sub(1);
     alignment & alignment.wrapping_sub(1) == 0 && alignment != 0 && bytes & below == 0

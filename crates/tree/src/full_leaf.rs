@@ -6,7 +6,7 @@
 //! what is left of it gets what will fill it, and the item that lacks room may go along.
 
 use vlinder_format::block::ITEM_HEADER_SIZE;
-use vlinder_format::{Block, Key};
+use vlinder_format::{Block, Key, RootId};
 
 /// Moving items to a neighbour pays from this part of a block on.
 pub(crate) const WORTHWHILE_PART: usize = 64;
@@ -52,9 +52,11 @@ pub(crate) struct FullLeaf<'a> {
 }
 
 impl FullLeaf<'_> {
-    /// Whether the change puts several items there.
+    /// Whether the change puts items of several objects there. Those of one are the parts of an extent that
+    /// was cut: what comes next may lie anywhere, and would split a full half again.
     fn is_sweep(&self) -> bool {
-        self.growths.len() > 1
+        let Some(((first, _), others)) = self.growths.split_first() else { return false };
+        others.iter().any(|(key, _)| key.objectid != first.objectid)
     }
 
     /// What the leaf on the left gets, if that makes room for the item, here or there. A sweep gives what
@@ -165,6 +167,10 @@ impl FullLeaf<'_> {
     /// their keys, each between items that are there already (the data of files that were made one after
     /// another). What lies before it gets no more of them.
     fn ends_sweep(&self) -> bool {
+        // A log goes with the next commit: what counts there is in how many leaves the next items lie.
+        if self.leaf.owner() == RootId::TREE_LOG {
+            return false;
+        }
         let Lack { slot, key, exists, .. } = *self.lack;
         let is_last = (slot..self.leaf.len()).all(|slot| self.leaf.key(slot).item_type != key.item_type);
         !exists && is_last && self.bytes_before(slot) >= self.leaf.capacity_bytes() / 2

@@ -123,8 +123,9 @@ impl Trees {
         Cursor::new(&self.blocks, root, key, readahead)
     }
 
-    /// A cursor at the last item at or before a key, if that is `wanted`, as what may reach over the key; else
-    /// at the first one behind the key. One look at the tree finds both, unless the leaf ends between them.
+    /// A cursor at the last item at or before a key, if that is `wanted`, as what may reach over the key;
+    /// else at the first one behind the key. One look at the tree finds both, unless the leaf ends between
+    /// them.
     ///
     /// # Errors
     /// As of [`floor`](Self::floor).

@@ -317,7 +317,8 @@ impl World {
         assert_eq!(ledger.references, expected);
     }
 
-    /// Cursors at or before a key, of every item and right behind it, with each answer to whether that is wanted.
+    /// Cursors at or before a key, of every item and right behind it, with each answer to whether that is
+    /// wanted.
     fn judge_places_before(&self, root: &Arc<Root>, model: &BTreeMap<Key, Vec<u8>>) {
         for key in model.keys().flat_map(|key| [*key, key.next().unwrap()]) {
             let before = model.range(..=key).next_back().map(|(key, _)| *key);
