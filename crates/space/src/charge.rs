@@ -233,6 +233,10 @@ impl OwnMoves {
 impl TreeSizes {
     /// The price of a charge, in blocks.
     pub fn price_blocks(&self, charge: &Charge) -> u64 {
+        // What most handles have left.
+        if *charge == Charge::NOTHING {
+            return 0;
+        }
         let Charge {
             leaves,
             items,
