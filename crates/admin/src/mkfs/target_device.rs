@@ -69,7 +69,9 @@ impl TargetDevice {
             Self::Part(part) => part.host_kind() == DeviceKind::RegularFile,
         };
         let Request::Write { offset, data, durability: Durability::Cached } = request else { return false };
-        let is_zeros = || data.as_slice().iter().all(|byte| *byte == 0);
+        // By pieces without an exit, of which the processor compares many bytes at once.
+        let piece_is_zeros = |piece: &[u8]| piece.iter().fold(0, |seen, byte| seen | byte) == 0;
+        let is_zeros = || data.as_slice().chunks(4096).all(piece_is_zeros);
         let length = request.length_bytes();
         is_file && length >= MIN_HOLE_BYTES && is_zeros() && self.discard(*offset, length).is_ok()
     }
