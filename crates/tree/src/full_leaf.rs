@@ -6,10 +6,14 @@
 //! what is left of it gets what will fill it, and the item that lacks room may go along.
 
 use vlinder_format::block::ITEM_HEADER_SIZE;
-use vlinder_format::{Block, Key, RootId};
+use vlinder_format::{Block, ItemType, Key, RootId};
 
 /// Moving items to a neighbour pays from this part of a block on.
 pub(crate) const WORTHWHILE_PART: usize = 64;
+
+/// What lay before a write in an extent, the write, and what lay behind it. The plan counts a split for each:
+/// with more items, a leaf that is split in its middle may need more blocks than were counted.
+const PARTS_OF_CUT_EXTENT: usize = 3;
 
 /// Room that an item lacks in its leaf.
 pub(crate) struct Lack {
@@ -52,11 +56,14 @@ pub(crate) struct FullLeaf<'a> {
 }
 
 impl FullLeaf<'_> {
-    /// Whether the change puts items of several objects there. Those of one are the parts of an extent that
-    /// was cut: what comes next may lie anywhere, and would split a full half again.
+    /// Whether the change puts several items there that others like them will follow. The parts of an extent
+    /// that was cut are none: the next cut may be anywhere, and would split a full half again.
     fn is_sweep(&self) -> bool {
         let Some(((first, _), others)) = self.growths.split_first() else { return false };
-        others.iter().any(|(key, _)| key.objectid != first.objectid)
+        let is_part = |key: &Key| (key.objectid, key.item_type) == (first.objectid, ItemType::EXTENT_DATA);
+        let is_cut_extent =
+            others.len() < PARTS_OF_CUT_EXTENT && self.growths.iter().all(|(key, _)| is_part(key));
+        !others.is_empty() && !is_cut_extent
     }
 
     /// What the leaf on the left gets, if that makes room for the item, here or there. A sweep gives what
@@ -143,13 +150,10 @@ impl FullLeaf<'_> {
         if !self.lack.exists && slot == 0 {
             return LeafSplit::EmptyBefore;
         }
-        let full = if self.ends_sweep() {
-            slot_where_full(leaf, 0, &self.growths_of_sweep())
-        } else if self.is_sweep() {
-            self.slot_where_full(0)
-        } else {
-            0
-        };
+        // What the change itself puts there has to fit, too: room for one more item is used up by the next.
+        let passing = self.is_sweep().then(|| self.slot_where_full(0));
+        let ending = self.ends_sweep().then(|| slot_where_full(leaf, 0, &self.growths_of_sweep()));
+        let full = passing.into_iter().chain(ending).min().unwrap_or(0);
         if full > 0 {
             return LeafSplit::At(full);
         }

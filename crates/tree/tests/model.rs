@@ -560,6 +560,31 @@ fn sweeps_leave_full_leaves_behind_them() {
     assert!(leaves * 100 <= full * 105, "{leaves} leaves for what {full} could hold");
 }
 
+/// A batch of entries of a directory that lies before other objects in a full leaf makes room for all of them
+/// at once, not for one after another: also in the last leaf below a full node, where each further leaf goes to
+/// the next node, and so none lies beside to take items.
+#[test]
+fn a_batch_before_other_objects_takes_few_splits() {
+    let mut world = World::new(4096, 1 << 28);
+    let data = vec![1; 48];
+    let in_leaf = (4096 - 101) / 73;
+    let leaves = 300;
+    for number in 0..leaves * in_leaf {
+        world.put(&[(Key::new(ObjectId(1000 + number), ItemType::INODE_ITEM, 0), &data)]);
+    }
+    for leaf in (0..leaves).rev() {
+        let splits = world.trees.metrics().splits.get();
+        let directory = ObjectId(1000 + leaf * in_leaf + 34);
+        let batch: Vec<(Key, &Vec<u8>)> =
+            (0..18).map(|index| (Key::new(directory, ItemType::DIR_INDEX, index), &data)).collect();
+        world.put(&batch);
+        let splits = world.trees.metrics().splits.get() - splits;
+        assert!(splits <= 3, "{splits} splits in leaf {leaf}");
+    }
+    world.commit();
+    world.judge();
+}
+
 #[test]
 fn sealed_blocks_may_become_clean_while_a_change_is_applied() {
     // The fsync log writes its blocks while the next change of it is under way.
