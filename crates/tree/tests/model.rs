@@ -561,8 +561,8 @@ fn sweeps_leave_full_leaves_behind_them() {
 }
 
 /// A batch of entries of a directory that lies before other objects in a full leaf makes room for all of them
-/// at once, not for one after another: also in the last leaf below a full node, where each further leaf goes to
-/// the next node, and so none lies beside to take items.
+/// at once, not for one after another: also in the last leaf below a full node, where each further leaf goes
+/// to the next node, and so none lies beside to take items.
 #[test]
 fn a_batch_before_other_objects_takes_few_splits() {
     let mut world = World::new(4096, 1 << 28);
