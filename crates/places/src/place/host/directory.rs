@@ -157,7 +157,7 @@ impl HostDirectory {
         let old = self.status(name)?;
         let mut sink = self.begin(name, 0o600)?;
         if old.links > 1 {
-            let target = self.open_content(name)?;
+            let target = self.open_content(name, &old)?;
             sink.take_flags(&target);
             sink.be_content_of(File::from(target));
             return Ok(Box::new(sink));
@@ -179,17 +179,18 @@ impl HostDirectory {
         Ok(Box::new(sink))
     }
 
-    /// Opens a regular file to write over what it holds.
-    fn open_content(&self, name: &[u8]) -> Result<OwnedFd, Failure> {
+    /// Opens the regular file that was seen, to write over what it holds.
+    fn open_content(&self, name: &[u8], seen: &FileStatus) -> Result<OwnedFd, Failure> {
         let hint = "it has further names; to replace it under this name alone, remove it first";
         let opened = self.open_at(name, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY);
         let descriptor = opened.map_err(|failure| failure.hint(hint))?;
-        // Another file may have come since it was looked at.
+        // Another file may have come since it was looked at, which nobody meant to change.
         let status = rustix::fs::fstat(&descriptor).map_err(|errno| self.held.fail(errno, name))?;
-        match HostType::from_raw_mode(status.st_mode) {
-            HostType::RegularFile => Ok(descriptor),
-            _ => Err(Failure::new(Kind::Exists, "no regular file any more").at(self.held.place(name))),
+        if (status.st_dev, status.st_ino) == (seen.volume, seen.inode) {
+            return Ok(descriptor);
         }
+        let failure = Failure::new(Kind::Exists, "another file has taken its place meanwhile");
+        Err(failure.at(self.held.place(name)).hint("try again when nobody else changes the directory"))
     }
 
     /// Whether this directory is the one of these numbers, or lies below it.

@@ -5,6 +5,7 @@ mod convert;
 mod directory;
 mod errors;
 mod held;
+mod holes;
 mod image_mark;
 mod refill;
 mod reflink;

@@ -8,8 +8,10 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
+
+use super::holes::next_data;
 
 /// How much is copied in one call.
 const PIECE_BYTES: usize = 1 << 20;
@@ -38,29 +40,30 @@ pub(super) fn refill(target: &File, content: &File) -> std::io::Result<()> {
 }
 
 /// The ranges of a file that are no holes.
-fn data_ranges(file: &File, size_bytes: u64) -> std::io::Result<Vec<Range>> {
+fn data_ranges(file: &File, size_bytes: u64) -> Result<Vec<Range>, Errno> {
     let mut ranges = Vec::new();
     let mut at = 0;
-    while at < size_bytes {
-        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => break,
-            Err(errno) => return Err(errno.into()),
-        };
-        let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(size_bytes);
-        ranges.push((start, end));
+    while at < size_bytes
+        && let Some((start, end)) = next_data(file, at)?
+    {
+        ranges.push((start, end.min(size_bytes)));
         at = end;
     }
     Ok(ranges)
 }
 
-/// Gives ranges of a file their space without a change of what it holds.
+/// Gives ranges of a file their space without a change of what it holds. What it got behind its end before
+/// there was no more goes back; what it got for holes stays.
 fn reserve(target: &File, ranges: &[Range]) -> std::io::Result<()> {
     for (start, end) in ranges {
         match rustix::fs::fallocate(target, FallocateFlags::KEEP_SIZE, *start, end - start) {
+            Ok(()) => {}
             // The copy meets a full disk then, as with cp(1).
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
-            other => other?,
+            Err(errno) => {
+                target.set_len(target.metadata()?.len())?;
+                return Err(errno.into());
+            }
         }
     }
     Ok(())

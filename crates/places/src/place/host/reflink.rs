@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
-use rustix::fs::{IFlags, SeekFrom};
+use rustix::fs::IFlags;
 use rustix::io::Errno;
 use vlinder_control::MountEntry;
 use vlinder_device::ask_for_checksums;
+
+use super::holes::next_data;
 
 /// What statfs(2) tells of FUSE (`FUSE_SUPER_MAGIC`).
 const FUSE: rustix::fs::FsWord = 0x6573_5546;
@@ -64,7 +66,7 @@ fn has_checksums(file: &File) -> bool {
 fn copy(source: &File, target: &File, length: u64) -> Result<(), Errno> {
     let mut done = 0;
     while done < length {
-        let next = next_data(source, done)?.unwrap_or(length).min(length);
+        let next = next_data(source, done)?.map_or(length, |(start, _)| start).min(length);
         if next - done >= LONG_HOLE_BYTES {
             done = next;
             if done == length {
@@ -81,13 +83,4 @@ fn copy(source: &File, target: &File, length: u64) -> Result<(), Errno> {
         }
     }
     Ok(())
-}
-
-/// Where the data at or after an offset begin; none if the rest is a hole.
-fn next_data(file: &File, from: u64) -> Result<Option<u64>, Errno> {
-    match rustix::fs::seek(file, SeekFrom::Data(from)) {
-        Ok(start) => Ok(Some(start)),
-        Err(Errno::NXIO) => Ok(None),
-        Err(errno) => Err(errno),
-    }
 }

@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 
 use super::errors::failure_at;
 use super::held::HeldDirectory;
+use super::holes::next_data;
 use crate::failure::{Failure, Kind};
 use crate::place::content::{Content, Source, Take};
 use crate::place::status::FileStatus;
@@ -57,31 +57,15 @@ impl Source for HostSource {
         scratch: &mut Vec<u8>,
         take: Take<'_>,
     ) -> Result<Option<u64>, Failure> {
-        let Some((start, end)) = self.next_data(offset)? else { return Ok(None) };
+        let found = next_data(&self.file, offset);
+        let found = found.map_err(|errno| failure_at(errno, self.directory.place(&self.name)))?;
+        let Some((start, end)) = found else { return Ok(None) };
         scratch.resize(STEP, 0);
         let step = usize::try_from(end - start).unwrap_or(STEP).min(STEP);
         let read = self.read_at(start, &mut scratch[..step])?;
         take(&[(start, &scratch[..read])])?;
         // A file that shrinks while it is read ends before its run of data does.
         Ok(Some(if read == 0 { end } else { start + u64::try_from(read).unwrap_or(0) }))
-    }
-}
-
-impl HostSource {
-    /// The next run of data at or after an offset: start and end; none where only a hole follows.
-    fn next_data(&mut self, offset: u64) -> Result<Option<(u64, u64)>, Failure> {
-        use rustix::fs::SeekFrom;
-        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => return Ok(None),
-            // A file system that knows no holes: all is data.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
-            Err(errno) => return Err(failure_at(errno, self.directory.place(&self.name))),
-        };
-        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))
-            .or_else(|_| rustix::fs::fstat(&self.file).map(|status| status.st_size.unsigned_abs()));
-        let end = end.map_err(|errno| failure_at(errno, self.directory.place(&self.name)))?;
-        Ok((end > start).then_some((start, end)))
     }
 }
 
